@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mltcp_tools.collectives.aggregated import Aggregated
 from mltcp_tools.collectives.auto import LEAST_RANKS, Auto
-from mltcp_tools.collectives.collective import Setting
+from mltcp_tools.collectives.collective import Collective, Setting
 from mltcp_tools.collectives.gloo import Gloo
 from mltcp_tools.collectives.group import KINDS, Group
 from mltcp_tools.collectives.library import How
@@ -23,6 +23,8 @@ from mltcp_tools.collectives.registry import AUTO, COLLECTIVES
 from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
 from mltcp_tools.errors import UsageError
 from mltcp_tools.hooks import DdpState, Job
+
+_FOR_SOME = ("mltcp", "congestion_control")  # that have such options
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 
@@ -105,32 +107,36 @@ def enable(
 
     Gradients on other devices than the processor, or in other types than the aggregator adds, keep
     the job's own way whatever is asked for. Returns the hook's state, whose `close` ends it.
+    Where `auto` has nothing to try it registers no hook. UsageError on every rank where ranks ask
+    for different things, or where one of them can't do what is asked.
     """
-    if algorithm != AUTO and algorithm not in COLLECTIVES:
-        names = ", ".join((AUTO, *COLLECTIVES))
-        raise UsageError(f"There is no algorithm {algorithm!r}; take {names}.")
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
             f"{type(model).__name__} isn't a DistributedDataParallel, and only its all-reduces go"
             " this way; reduce-scatter and all-gather, as of FSDP, keep theirs."
         )
-    if top_k is not None and not 0 < top_k <= 1:
-        raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
-    collective = COLLECTIVES[Aggregated.name if algorithm == AUTO else algorithm]
-    named = {"aggregator": aggregator, "mltcp": mltcp, "congestion_control": congestion_control}
-    for option, value in named.items():
-        if value and option not in collective.options:
-            takers = ", ".join(each.name for each in COLLECTIVES.values() if option in each.options)
-            raise UsageError(f"{option} isn't for {algorithm}, only for {takers}.")
-    endpoint = _endpoint(aggregator) if collective.at_aggregator else None
-    why = _why_not(model, endpoint) if algorithm == AUTO else ""
-    reducer = None
-    if not why or top_k:
-        # Ranks notice up to timeout_s one after the other that something failed.
-        group = Group(model.process_group, 2 * timeout_s + 30)
-        setting = Setting(group, timeout_s, endpoint, mltcp, congestion_control)
-        reducer = Reducer(Gloo if why else collective, setting)
-    if reducer and algorithm != AUTO and reducer.why_gloo:
+    asked = {
+        "algorithm": algorithm,
+        "timeout_s": timeout_s,
+        "top_k": top_k,
+        "mltcp": mltcp,
+        "congestion_control": congestion_control,
+    }
+    endpoint, refusal = None, ""
+    try:
+        endpoint = _check(model, asked, aggregator)
+    except UsageError as error:  # which the other ranks are told before anything waits for this one
+        refusal = str(error)
+    has_aggregator = _agree(model.process_group, refusal, asked, endpoint is not None)
+    collective = _collective(algorithm)
+    why = _why_not(has_aggregator) if algorithm == AUTO else ""
+    if why and top_k is None:
+        return State(None, model.process_group, job or Job(), Auto(None, why))
+    # Ranks notice up to timeout_s one after the other that something failed.
+    group = Group(model.process_group, 2 * timeout_s + 30)
+    setting = Setting(group, timeout_s, endpoint, mltcp, congestion_control)
+    reducer = Reducer(Gloo if why else collective, setting)
+    if algorithm != AUTO and reducer.why_gloo:
         reducer.close()
         raise SessionError(reducer.why_gloo)
     auto = Auto(None if why else reducer, why) if algorithm == AUTO else None
@@ -140,11 +146,71 @@ def enable(
     return state
 
 
-def _why_not(model: Any, endpoint: Endpoint | None) -> str:
+def _collective(algorithm: str) -> type[Collective]:
+    if algorithm != AUTO and algorithm not in COLLECTIVES:
+        names = ", ".join((AUTO, *COLLECTIVES))
+        raise UsageError(f"There is no algorithm {algorithm!r}; take {names}.")
+    return COLLECTIVES[Aggregated.name if algorithm == AUTO else algorithm]
+
+
+def _check(model: Any, asked: dict[str, Any], aggregator: str | None) -> Endpoint | None:
+    """The aggregator, where one is named and used. UsageError where this rank can't do what is
+    asked.
+    """
+    collective = _collective(asked["algorithm"])
+    there = model._get_ddp_logging_data().get("comm_hook")
+    if there:
+        raise UsageError(
+            f"The model has the communication hook {there} already, and DDP takes one; call enable"
+            " instead of registering that."
+        )
+    top_k = asked["top_k"]
+    if top_k is not None and not 0 < top_k <= 1:
+        raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
+    named = {"aggregator": aggregator, **{name: asked[name] for name in _FOR_SOME}}
+    for option, value in named.items():
+        if value and option not in collective.options:
+            takers = ", ".join(each.name for each in COLLECTIVES.values() if option in each.options)
+            raise UsageError(f"{option} isn't for {asked['algorithm']}, only for {takers}.")
+    return _endpoint(aggregator) if collective.at_aggregator else None
+
+
+def _agree(group: Any, refusal: str, asked: dict[str, Any], has_aggregator: bool) -> list[bool]:
+    """Compare what all ranks ask for, by the job's own group, before any rank waits for others.
+
+    Returns which ranks have an aggregator. Raises UsageError on every rank where one refuses, or
+    where ranks ask for different things.
+    """
+    told: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(told, (refusal, asked, has_aggregator), group=group)
+    if refusal:
+        raise UsageError(refusal)
+    for rank, (other, *_) in enumerate(told):
+        if other:
+            raise UsageError(f"Rank {rank}: {other}")
+    for name in asked:
+        values = [each[name] for _, each, _ in told]
+        if any(value != values[0] for value in values):
+            said = ", ".join(f"{value!r} on rank {rank}" for rank, value in enumerate(values))
+            raise UsageError(f"Ranks ask for different {name}: {said}.")
+    found = [each for *_, each in told]
+    if asked["algorithm"] != AUTO and any(found) and not all(found):
+        raise UsageError(f"{_without(found)}; set MLTCP_AGGREGATOR on all ranks.")
+    return found
+
+
+def _without(has_aggregator: list[bool]) -> str:
+    ranks = ", ".join(str(rank) for rank, has in enumerate(has_aggregator) if not has)
+    return f"No aggregator is named on rank {ranks}"
+
+
+def _why_not(has_aggregator: list[bool]) -> str:
     """Say why `auto` has nothing to try; empty where it has."""
-    if endpoint is None:
+    if not any(has_aggregator):
         return "no aggregator is named, so they keep the job's own way"
-    if dist.get_world_size(model.process_group) < LEAST_RANKS:
+    if not all(has_aggregator):
+        return f"{_without(has_aggregator)}, so they keep the job's own way"
+    if len(has_aggregator) < LEAST_RANKS:
         return "with two ranks an aggregator saves nothing, so they keep the job's own way"
     return ""
 

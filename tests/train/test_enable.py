@@ -23,6 +23,8 @@ from mltcp_tools.hooks import Job  # noqa: E402
 
 RANK = Path(__file__).with_name("sub_group_rank.py")
 WORLD = 4
+CALLER = Path(__file__).with_name("enable_rank.py")
+NOBODY = "127.0.0.1:1"
 
 
 def test_fsdp_is_refused_by_name(tmp_path: Path) -> None:
@@ -81,3 +83,64 @@ def test_a_sub_group_without_the_first_rank(algorithm: str, tmp_path: Path) -> N
     assert found[0] is None
     assert found[1] is not None
     assert found[1:] == [found[1]] * (WORLD - 1)
+
+
+def enabled(tmp_path: Path, *wishes: dict[str, Any]) -> list[list[Any]]:
+    """Output of enable_rank.py at a rank for each wish."""
+    store = tmp_path / "store"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, CALLER, str(rank), str(len(wishes)), store, json.dumps(wish)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, wish in enumerate(wishes)
+    ]
+    try:
+        told = [process.communicate(timeout=120) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    assert not any(process.returncode for process in ranks), told
+    return [json.loads(out) for out, _ in told]
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        ({"algorithm": "gloo", "top_k": 0.5}, "Ranks ask for different top_k: None on rank 0, 0.5"),
+        ({"algorithm": "sparse"}, "Ranks ask for different algorithm: 'gloo' on rank 0, 'sparse'"),
+        ({"algorithm": "sparce"}, "There is no algorithm 'sparce'"),
+        ({"algorithm": "gloo", "top_k": 2}, "top_k is 2"),
+        ({"algorithm": "gloo", "hook": "own"}, "has the communication hook allreduce_hook already"),
+        ({"algorithm": "gloo", "hook": "built in"}, "has the communication hook Builtin"),
+    ],
+)
+def test_one_rank_that_differs_is_named_on_all(
+    wish: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    for said, algorithm, threads, _ in enabled(tmp_path, {"algorithm": "gloo"}, wish):
+        assert sentence in said
+        assert "rank 1" in said.lower() or said.startswith(("There is no", "top_k", "The model"))
+        assert not algorithm
+        assert not threads  # nothing stays behind
+
+
+def test_auto_keeps_own_way_where_one_rank_has_no_aggregator(tmp_path: Path) -> None:
+    named = {"aggregator": NOBODY}
+    for said, algorithm, threads, _ in enabled(tmp_path, named, {}, named):
+        assert [said, algorithm, threads] == ["", "own", []]
+
+
+def test_aggregated_names_the_rank_without_an_aggregator(tmp_path: Path) -> None:
+    named = {"algorithm": "aggregated", "aggregator": NOBODY}
+    for said, *_ in enabled(tmp_path, named, {"algorithm": "aggregated"}, named):
+        assert said == "No aggregator is named on rank 1; set MLTCP_AGGREGATOR on all ranks."
+
+
+def test_without_an_aggregator_uneven_inputs_scale_as_ddps(tmp_path: Path) -> None:
+    """The second step is rank 0's alone, so that its gradient is divided by one rank."""
+    ranks = enabled(tmp_path, {}, {}, {})
+    assert [each[3] for each in ranks] == [[1.0, 1.0], [1.0], [1.0]]
