@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from statistics import median
 
 import torch
 
@@ -23,6 +24,10 @@ ROUNDS, SOONER = 3, 1.05
 LEAST_LEFT, MOST_LEFT = 512, 16_384
 """Of trials (trial.py), whose turns are iterations."""
 
+WATCHED, SLOWER = 8, 1.3
+"""Iterations at the aggregator whose median is compared; its limit, in times of the job's own way
+in the last trial."""
+
 log = logging.getLogger(__package__)
 
 
@@ -38,6 +43,7 @@ class Auto:
         self._looks = Pause(LEAST_PAUSE, MOST_PAUSE)
         self._iterations, self._due = 0, 1 + SETTLE  # the iteration before which to try
         self._begun = self._ended = 0.0
+        self._lasted: list[float] = []  # iterations at the aggregator since the last look
         self._tried = 0  # buckets of the iteration that a trial is about
         if reducer and reducer.why_gloo:
             why = f"they keep the job's own way: {reducer.why_gloo}"
@@ -68,9 +74,22 @@ class Auto:
             else:
                 self._looks.tried(in_vain=True)
                 self._due += self._looks.length
+        elif self.ours:
+            self._watch(reducer)
+
+    def _watch(self, reducer: Reducer) -> None:
+        """Begin a trial at once where our way has become slower than the job's own last was."""
+        self._lasted.append(self._ended - self._begun)
+        if len(self._lasted) < WATCHED:
+            return
+        lasted, self._lasted = median(self._lasted), []
+        told = reducer.run(reducer.by_group, lambda: reducer.group.tell(lasted)).wait()
+        if max(told) > SLOWER * self._trials.usual(False):
+            self._trials.begin()
 
     def _note(self, reducer: Reducer) -> None:
         """A turn of a trial is over."""
+        self._lasted = []
         trials, was_ours, seconds = self._trials, self.ours, self._ended - self._begun
         told = reducer.run(reducer.by_group, lambda: reducer.group.tell(seconds)).wait()
         is_over = trials.note(max(told))
@@ -78,7 +97,7 @@ class Auto:
             # No rank may leave our way while another one still waits there for a result.
             reducer.run(reducer.by_group, lambda: None).wait()
         if is_over:
-            ours, theirs = trials.medians
+            ours, theirs = trials.usual(True), trials.usual(False)
             self._say(
                 f"at the aggregator iterations communicate for {ours * 1e3:.3g} ms, for"
                 f" {theirs * 1e3:.3g} ms by the job's own way, which is"

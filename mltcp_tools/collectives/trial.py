@@ -7,11 +7,15 @@ came of it.
 
 from __future__ import annotations
 
+from math import inf
 from statistics import median
 
 BLOCKS = (False, True, True, False)
 """The order of turns in a trial, of the other way or the one that is taken, by which a drift is the
 same for both."""
+
+HOPELESS = 4
+"""Times the other way's median, from which a single turn ends the trial for that way."""
 
 
 class Pause:
@@ -39,34 +43,42 @@ class Trials:
         self.trying = self.changed = False
         self._rounds, self._sooner = rounds, sooner
         self._taken, self._turns = ours, 0
-        self._took: dict[bool, list[float]] = {}
+        self._took: dict[bool, list[float]] = {True: [], False: []}
+        self._before: dict[bool, list[float]] = {True: [], False: []}
 
-    @property
-    def medians(self) -> tuple[float, float]:
-        """Of our turns of the last trial, and of theirs."""
-        return median(self._took[True]), median(self._took[False])
+    def usual(self, ours: bool) -> float:
+        """Median of our turns, or of theirs, in this trial, else in the last one with any; infinite
+        without one."""
+        took = self._took[ours] or self._before[ours]
+        return median(took) if took else inf
 
     def begin(self) -> None:
         """Begin a trial."""
         self.trying, self._taken, self._turns = True, self.ours, 0
+        self._before = {way: took or self._before[way] for way, took in self._took.items()}
         self._took = {True: [], False: []}
 
     def note(self, took: float) -> bool:
         """A turn of the trial took so long, in any unit; True where it was the last one."""
-        if self._rounds == 1 or self._turns % self._rounds:
+        is_hopeless = took >= HOPELESS * self.usual(not self.ours)
+        if is_hopeless or self._rounds == 1 or self._turns % self._rounds:
             self._took[self.ours].append(took)
+        if is_hopeless:
+            self._end(not self.ours)
+            return True
         self._turns += 1
         blocks, rest = divmod(self._turns, self._rounds)
         if rest:
             return False
         taken, other = self._took[self._taken], self._took[not self._taken]
-        hopeless = bool(other) and min(other) > max(taken)
-        self.trying = blocks < len(BLOCKS) and not hopeless
-        if self.trying:
+        has_lost = bool(other) and min(other) > max(taken)
+        if blocks < len(BLOCKS) and not has_lost:
             self.ours = self._taken != BLOCKS[blocks]
             return False
-        ours, theirs = self.medians
-        self.ours = ours * self._sooner <= theirs
-        self.changed = self.ours != self._taken
-        self.pause.tried(in_vain=not self.changed)
+        self._end(self.usual(True) * self._sooner <= self.usual(False))
         return True
+
+    def _end(self, ours: bool) -> None:
+        self.trying, self.ours = False, ours
+        self.changed = ours != self._taken
+        self.pause.tried(in_vain=not self.changed)

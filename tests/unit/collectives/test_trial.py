@@ -57,3 +57,25 @@ def test_what_never_wins_costs_little(ours_s: float) -> None:
 def test_an_outlier_decides_nothing() -> None:
     first = BLOCKS.index(True) * ROUNDS + 1
     assert run(LENGTH + 1, lambda n: 1.9 if n == first else 0.8, 1.0)[-1]
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_a_turn_of_four_times_ends_the_trial(late: int) -> None:
+    """Ours is taken, and has become slow; what theirs took is known from the trial before."""
+    trials = Trials(False, ROUNDS, SOONER, Pause(LEAST, 32 * LEAST))
+    trials.begin()
+    while trials.trying:
+        trials.note(0.5 if trials.ours else 1.0)
+    assert trials.ours
+    trials.begin()
+    for _ in range(late):
+        assert not trials.note(1.0)
+    assert trials.note(4.0)
+    assert not trials.ours
+    assert trials.changed
+    assert trials.usual(False) == 1.0
+
+
+def test_the_first_turn_of_ours_may_end_the_first_trial() -> None:
+    ways = run(LENGTH, lambda number: 4.0, 1.0)
+    assert sum(ways) == 1
