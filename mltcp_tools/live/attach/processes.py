@@ -73,7 +73,7 @@ def parent_of(pid: int) -> int:
     return stat.ppid if stat else 0
 
 
-def arguments_bytes(pid: int, proc: Path = PROC) -> int:
+def arguments_bytes(pid: int, proc: Path | None = None) -> int:
     """Bytes that a process's arguments took at its start; 0 where this user may not look."""
     stat = _read_stat(pid, proc)
     return stat.arguments_bytes if stat else 0
@@ -109,9 +109,9 @@ class _Stat:
     image: int
 
 
-def _read_stat(pid: int, proc: Path = PROC) -> _Stat | None:
+def _read_stat(pid: int, proc: Path | None = None) -> _Stat | None:
     try:
-        text = (proc / str(pid) / "stat").read_text(errors="replace")
+        text = ((proc or PROC) / str(pid) / "stat").read_text(errors="replace")
     except OSError:  # it has ended, or hidepid keeps it from us
         return None
     head, _, tail = text.rpartition(")")  # the name may hold blanks and parentheses
