@@ -74,11 +74,11 @@ def import_(
 ) -> None:
     """Read the jobs of a scheduler's LOG.
 
-    LOG is Slurm's (TZ=UTC sacct -aPX -o
-    JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList), a list of Kueue's workloads or
-    Volcano's jobs (kubectl get … -o json), or a CSV with name, submitted, start, end, gpus and,
-    where known, nodes, model, iterations or iteration. Jobs are of a model by their names without
-    numbers at the end. What is missing is asked for at once.
+    LOG is Slurm's (TZ=UTC sacct -aPXD -o
+    JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList, or sacct -aXD --json), a list of
+    Kueue's workloads or Volcano's jobs (kubectl get … -o json), or a CSV with name, submitted,
+    start, end, gpus and, where known, nodes, model, iterations or iteration. Jobs are of one model
+    whose names differ in a number that counts them. What is missing is asked for at once.
     """
     from mltcp_tools.clusters.own import importing, page
     from mltcp_tools.clusters.own.logs import read_log
@@ -136,7 +136,7 @@ def import_(
     output.write_text(text, encoding="utf-8")
     left_out = "".join(f"; left out: {n} {reason}" for reason, n in read.left_out.items())
     click.echo(
-        "".join(f"{each}\n" for each in page.unsaid(made))
+        "".join(f"{each}\n" for each in (*read.notes, *page.unsaid(made)))
         + f"{counted(len(read.jobs), 'job')}{left_out}. Next:\n"
         + f"mltcp cluster {'ask' if made.shared else 'replay'} {output}",
         err=True,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from mltcp_tools.clusters.models import MODELS
-from mltcp_tools.clusters.own.logs import Log, LoggedJob, model_of
+from mltcp_tools.clusters.own.logs import Log, LoggedJob
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import parse_cluster
 from mltcp_tools.document import Section, read_section
@@ -56,14 +56,15 @@ def _only(path: Path, name: str) -> tuple[Section, dict[str, Any]]:
 
 
 def models_of_profiles(profiles: Iterable[Profile], log: Log) -> dict[str, Any]:
-    """Models of profiles, by their names without numbers at the end.
+    """Models of profiles: those of the jobs of their names, or their names.
 
     A profile has what one rank of a ring sends: 2 (n - 1) / n of the gradient, for the n servers
     that most of the model's jobs have. Of several profiles of one model the first counts.
     """
     found: dict[str, Any] = {}
+    by_name = {job.name: job.model for job in log.jobs}
     for profile in profiles:
-        name = model_of(profile.name)
+        name = by_name.get(profile.name, profile.name)
         ranks = Counter(len(job.nodes) for job in log.jobs if job.model == name)
         n = max(2, ranks.most_common(1)[0][0] if ranks else 2)
         sent = sum(phase.bytes for phase in profile.phases or profile.back)

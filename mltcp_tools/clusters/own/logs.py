@@ -1,16 +1,17 @@
 """Jobs from a scheduler's log: Slurm's sacct, Kueue's and Volcano's lists, a plain CSV.
 
-sacct: `TZ=UTC sacct -aPX -o JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList`, separated by
-`|`. Kueue: `kubectl get workloads -A -o json`. Volcano: `kubectl get jobs.batch.volcano.sh -A -o
-json`. CSV: a header with name, submitted, start, end, gpus, and where known nodes (as Slurm writes
-lists of hosts, or separated by `;`), model, and iterations or iteration, the seconds of one;
-separated by `,`, or `;` or tabs as some spreadsheets write it. Times are ISO 8601 or seconds since
-1970, all of a log alike. Without a zone they are taken as UTC, which is as good as any but for days
-on which clocks change.
+sacct: `TZ=UTC sacct -aPXD -o JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList`, separated by
+`|`, or `sacct -aXD --json`. Kueue: `kubectl get workloads -A -o json`. Volcano: `kubectl get
+jobs.batch.volcano.sh -A -o json`. CSV: a header with name, submitted, start, end, gpus, and where
+known nodes (as Slurm writes lists of hosts, or separated by `;`), model, and iterations or
+iteration, the seconds of one; separated by `,`, or `;` or tabs as some spreadsheets write it. Times
+are ISO 8601 or seconds since 1970, all of a log alike. Without a zone they are taken as UTC, which
+is as good as any but for days on which clocks change.
 
-A log that isn't what it should be gives a UsageError with its line or entry and field. Jobs that
-haven't begun or ended, or had no GPU, are left out and counted; those that failed or were cancelled
-had their GPUs and links as others do. Jobs of one name are told apart by numbers.
+A log that isn't what it should be gives a UsageError with its line or entry and field. Entries that
+can't be read are left out and counted, as long as they are fewer than half. So are jobs that
+haven't begun or ended, or had no whole GPU; those that failed or were cancelled had their GPUs and
+links as others do. Jobs of one name are told apart by numbers.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import io
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +41,8 @@ _NONE = {"", "-", "n/a", "nan", "nat", "none", "none assigned", "null", "unknown
 """Slurm's, Python's and spreadsheets' words for what isn't known."""
 _WORDS = {dict: "a mapping", list: "a list", str: "text"}
 _MOST_GPUS = 1_000_000
+_AGAIN = {"requeued", "requeue_hold", "node_fail", "preempted", "special_exit"}
+"""States of Slurm of jobs that start again."""
 _LAST_S = 1e11
 """Seconds since 1970 that are no time, but milliseconds."""
 _LONGEST_S = 20 * 365 * 86_400
@@ -49,7 +52,8 @@ _LONGEST_S = 20 * 365 * 86_400
 @dataclass(frozen=True)
 class LoggedJob:
     """A job that ran to its end; seconds since some instant. nodes: where, empty if unknown.
-    iterations: None where the log doesn't say."""
+    iterations: None where the log doesn't say. id: Slurm's, "" for others; again: its state says
+    that it has to start again."""
 
     name: str
     submitted_s: float
@@ -59,14 +63,18 @@ class LoggedJob:
     nodes: tuple[str, ...] = ()
     model: str = ""
     iterations: int | None = None
+    id: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True)
 class Log:
-    """jobs: by when they were submitted. left_out: reason -> how many jobs."""
+    """jobs: by when they were submitted. left_out: reason -> how many jobs. notes: sentences on
+    what the log may lack."""
 
     jobs: tuple[LoggedJob, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class _LeftOutError(Exception):
@@ -76,14 +84,21 @@ class _LeftOutError(Exception):
 def read_log(path: Path) -> Log:
     """Jobs of a log, of whichever kind it is."""
     text = _text(path)
-    kind = _kubernetes if text.lstrip().startswith(("{", "[")) else _table
+    kind = _json if text.lstrip().startswith(("{", "[")) else _table
     left_out: Counter[str] = Counter()
+    wrong: list[UsageError] = []
     jobs = []
     for read in kind(text, str(path)):
         try:
             jobs.append(read())
         except _LeftOutError as reason:
             left_out[str(reason)] += 1
+        except UsageError as error:
+            wrong.append(error)
+    if wrong:
+        if len(wrong) >= len(jobs):
+            raise wrong[0]
+        left_out[f"that can't be read (first {str(wrong[0]).rstrip('.')})"] = len(wrong)
     if not jobs:
         said = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise UsageError(f"{path} has no job that ran on GPUs and ended ({said or 'it is empty'}).")
@@ -94,7 +109,21 @@ def read_log(path: Path) -> Log:
             " that aren't known empty."
         )
     jobs.sort(key=lambda job: (job.submitted_s, job.start_s, job.name))
-    return Log(tuple(_told_apart(jobs)), dict(left_out))
+    models = models_of(job.name for job in jobs)
+    jobs = [replace(job, model=job.model or models[job.name]) for job in jobs]
+    return Log(tuple(_told_apart(jobs)), dict(left_out), _unlisted(jobs))
+
+
+def _unlisted(jobs: Sequence[LoggedJob]) -> tuple[str, ...]:
+    """A sentence where jobs were queued again and earlier runs of none are there."""
+    ids = [job.id for job in jobs if job.id]
+    again = sum(job.again for job in jobs)
+    if not again or len(set(ids)) < len(ids):
+        return ()
+    return (
+        f"{counted(again, 'job')} lost a node, or had to make room or to start again, and no job is"
+        " listed twice: list earlier runs, too, with `sacct -D`.",
+    )
 
 
 def _text(path: Path) -> str:
@@ -127,9 +156,26 @@ def _told_apart(jobs: Sequence[LoggedJob]) -> Iterator[LoggedJob]:
         yield replace(job, name=name)
 
 
-def model_of(name: str) -> str:
-    """Return the part of a name that jobs of one model share: all but numbers at the end."""
-    return re.sub(r"([-_./ ]+[0-9]+)+$", "", name) or name
+def models_of(names: Iterable[str]) -> dict[str, str]:
+    """The model of each name: what is before a number that counts jobs, else the name itself.
+
+    Numbers behind one beginning count jobs where they leave few out, of two or fewer from 0 or 1
+    on; where they have zeros in front; or where they have five digits or more. So resnet-18 and
+    resnet-50 are two.
+    """
+    found = {name: name for name in names}
+    begun: dict[str, dict[str, int]] = defaultdict(dict)
+    for name in found:
+        if match := re.fullmatch(r"(.*[^-_./ ])[-_./ ]+([0-9]+)", name):
+            begun[match[1]][name] = int(match[2])
+            if len(match[2]) > 4 or (match[2][0] == "0" and len(match[2]) > 1):
+                found[name] = match[1]
+    for beginning, numbers in begun.items():
+        values = set(numbers.values())
+        dense = max(values) - min(values) < 2 * len(values)
+        if dense and (min(values) <= 1 or len(values) > 3):
+            found |= dict.fromkeys(numbers, beginning)
+    return found
 
 
 class _Clock:
@@ -245,15 +291,21 @@ def _table(text: str, file: str) -> Iterator[Callable[[], LoggedJob]]:
         if len(fields) > len(names):
             fields = _merged(fields, names) if slurm else fields
             if len(fields) > len(names):
-                raise UsageError(
+                error = UsageError(
                     f"{place}: has {len(fields)} fields, and the header has {len(names)}; put a"
                     f" name that has a {separator!r} in quotes."
                 )
+                yield lambda error=error: _refuse(error)  # type: ignore[misc]
+                continue
         row = _Row(place, dict(zip(names, fields, strict=False)), clock)
         if not slurm:
             yield lambda row=row: _plain(row)  # type: ignore[misc]
-        elif "." not in row.text("JobID"):  # else it is a step of a job
+        elif "." not in row.fields.get("JobID", ""):  # else it is a step of a job
             yield lambda row=row: _sacct(row, seen)  # type: ignore[misc]
+
+
+def _refuse(error: UsageError) -> LoggedJob:
+    raise error
 
 
 def _fields(reader: Any, file: str) -> Iterator[list[str]]:
@@ -303,10 +355,14 @@ def _sacct(row: _Row, seen: set[tuple[str, str]]) -> LoggedJob:
     if key in seen:
         raise _LeftOutError("listed twice")
     seen.add(key)
-    return _job(row, row.text("JobName"), times, gpus, _hosts(row, "NodeList"))
+    job = _job(row, row.text("JobName"), times, gpus, _hosts(row, "NodeList"))
+    return replace(job, id=key[0], again=state in _AGAIN)
 
 
 def _plain(row: _Row) -> LoggedJob:
+    if re.fullmatch(r"[0-9]*\.0*[1-9][0-9]*", row.known("gpus")):
+        # Parts of a GPU are inside one server; no job that sends has them.
+        raise _LeftOutError("with a part of a GPU")
     gpus = row.count("gpus") if row.known("gpus") else 0
     if not gpus:
         raise _LeftOutError("without GPUs")
@@ -325,7 +381,7 @@ def _plain(row: _Row) -> LoggedJob:
         if not each_s > 0:
             raise row.error("iteration", f"must be seconds, more than 0, not {text!r}")
         iterations = max(1, round((job.end_s - job.start_s) / each_s))
-    return replace(job, iterations=iterations, model=row.known("model") or job.model)
+    return replace(job, iterations=iterations, model=row.known("model"))
 
 
 def _hosts(row: _Row, name: str) -> tuple[str, ...]:
@@ -344,17 +400,22 @@ def _job(
         raise row.error("GPUs", f"{gpus} of them are more than any job has")
     if len(nodes) > gpus:
         raise row.error("nodes", f"{len(nodes)} of them, and {counted(gpus, 'GPU')}")
-    return LoggedJob(name, *times, gpus, tuple(nodes), model_of(name))
+    return LoggedJob(name, *times, gpus, tuple(nodes))
 
 
-def _kubernetes(text: str, file: str) -> Iterator[Callable[[], LoggedJob]]:
+def _json(text: str, file: str) -> Iterator[Callable[[], LoggedJob]]:
+    """Entries of `sacct --json`, or a list of Kubernetes."""
     try:
-        items = json.loads(text)["items"]
+        whole = json.loads(text)
+        if isinstance(whole, dict) and isinstance(whole.get("jobs"), list):
+            yield from _slurm_json(whole["jobs"], file)
+            return
+        items = whole["items"]
         kinds = [str(item["kind"]) for item in items]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(
             f"{file} is not a list of Kubernetes objects in JSON, as `kubectl get … -o json`"
-            " prints it."
+            " prints it, and not what `sacct --json` prints."
         ) from None
     clock = _Clock()
     for number, (kind, item) in enumerate(zip(kinds, items, strict=True)):
@@ -362,6 +423,39 @@ def _kubernetes(text: str, file: str) -> Iterator[Callable[[], LoggedJob]]:
             raise UsageError(f"{file}: items[{number}]: kind {kind} is no Workload and no Job.")
         place = f"{file}: items[{number}]"
         yield lambda p=place, k=kind, i=item: _object(p, k, i, clock)  # type: ignore[misc]
+
+
+def _slurm_json(jobs: Sequence[object], file: str) -> Iterator[Callable[[], LoggedJob]]:
+    clock, seen = _Clock(), set[tuple[str, str]]()
+    for number, job in enumerate(jobs):
+        place = f"{file}: jobs[{number}]"
+        yield lambda p=place, j=job: _sacct(_Row(p, _slurm_fields(p, j), clock), seen)  # type: ignore[misc]
+
+
+def _slurm_fields(place: str, job: object) -> dict[str, str]:
+    """The fields of an entry of `sacct --json` as those of sacct's table."""
+    if not isinstance(job, dict):
+        raise UsageError(f"{place}: must be a mapping, not {job!r:.40}.")
+    times = _under(place, job, "time", dict)
+    # A time that isn't known is 0.
+    at = {name: str(times.get(name) or "") for name in ("submission", "start", "end")}
+    state = _under(place, job, "state", dict).get("current") or ["unknown"]
+    gpus = [
+        f"gres/{_under(place, each, 'name', str)}={_whole(place, 'count', each.get('count'))}"
+        for each in _under(place, job, "tres.allocated", list)
+        if _under(place, each, "type", str) == "gres"
+        and _under(place, each, "name", str).startswith("gpu")
+    ]
+    return {
+        "JobID": str(job.get("job_id") or ""),
+        "JobName": _under(place, job, "name", str),
+        "Submit": at["submission"],
+        "Start": at["start"],
+        "End": at["end"],
+        "State": str(state[0] if isinstance(state, list) else state),
+        "AllocTRES": ",".join(gpus),
+        "NodeList": _under(place, job, "nodes", str),
+    }
 
 
 def _object(place: str, kind: str, item: Mapping[str, Any], clock: _Clock) -> LoggedJob:

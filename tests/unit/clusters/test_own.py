@@ -26,7 +26,7 @@ from mltcp_tools.clusters.own.importing import (
     models_of_table,
     one_switch,
 )
-from mltcp_tools.clusters.own.logs import model_of, read_log
+from mltcp_tools.clusters.own.logs import models_of, read_log
 from mltcp_tools.clusters.own.page import unexplained
 from mltcp_tools.clusters.own.replay import calibrated, compare, error, simulated, trust
 from mltcp_tools.clusters.own.slurm import hosts, read_conf
@@ -44,6 +44,7 @@ JobID|JobName|Submit|Start|End|State|AllocTRES|NodeList
 9|bert|2026-03-01T10:05:00|2026-03-01T10:06:00|2026-03-01T10:07:00|CANCELLED by 0|gres/gpu=8|n3
 10|prep|2026-03-01T10:05:00|2026-03-01T10:06:00|2026-03-01T10:07:00|COMPLETED|cpu=8|n3
 """
+ONE = "\n".join(SACCT.splitlines()[:2])
 CONF = """\
 # two racks
 SwitchName=rack1 Nodes=n[1-2]
@@ -95,9 +96,92 @@ def test_lists_that_are_none_are_refused(text: str) -> None:
         hosts(text)
 
 
-def test_names_without_numbers_are_models() -> None:
-    names = ["vgg16-1", "bert", "bert_007", "llama-3.2-12", "42"]
-    assert [model_of(name) for name in names] == ["vgg16", "bert", "bert", "llama", "42"]
+@pytest.mark.parametrize(
+    ("names", "models"),
+    [
+        (["resnet-18", "resnet-50", "resnet-101"], ["resnet-18", "resnet-50", "resnet-101"]),
+        (["gpt-2", "gpt-3"], ["gpt-2", "gpt-3"]),
+        (["vgg16-1", "vgg16-2", "vgg16-4"], ["vgg16"] * 3),
+        (["bert_007", "bert_9184467", "bert"], ["bert"] * 3),
+        (["a-11", "a-12", "a-13", "a-15"], ["a"] * 4),
+        (["llama-3.2-1", "llama-3.2-2"], ["llama-3.2"] * 2),
+        (["42", "-7"], ["42", "-7"]),
+    ],
+)
+def test_only_numbers_that_count_jobs_are_cut(names: list[str], models: list[str]) -> None:
+    assert list(models_of(names).values()) == models
+
+
+def test_parts_of_gpus_and_bad_rows_are_counted(tmp_path: Path) -> None:
+    lines = ["a,0,1,9,8,n1,m,1", "b,0,1,9,0.5,n1,m,1", "c,0,soon,9,8,n1,m,1", "d,0,1,9,8.0,n1,m,1"]
+    lines += ["e, f,0,1,9,8,n1,m,1", "g,0,1,9,8,n1,m,1"]
+    (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
+    log = read_log(tmp_path / "log")
+    assert [job.name for job in log.jobs] == ["a", "d", "g"]
+    (wrong,) = (reason for reason in log.left_out if "can't be read" in reason)
+    assert re.search(r"first .*log:4: start: 'soon' is no time", wrong)
+    assert log.left_out[wrong] == 2
+    assert log.left_out["with a part of a GPU"] == 1
+
+
+def test_a_log_of_mostly_bad_rows_is_refused(tmp_path: Path) -> None:
+    lines = ["a,0,1,9,8,n1,m,1", "b,0,soon,9,8,n1,m,1"]
+    (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
+    with pytest.raises(UsageError, match="log:3: start: 'soon' is no time"):
+        read_log(tmp_path / "log")
+
+
+def slurm_json(**changed: object) -> dict[str, object]:
+    """An entry of `sacct --json`."""
+    gpus = [
+        {"type": "cpu", "name": "", "id": 1, "count": 64},
+        {"type": "gres", "name": "gpu", "id": 1001, "count": 8},
+        {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 8},
+    ]
+    entry: dict[str, object] = {
+        "job_id": 7,
+        "name": "vgg16-1",
+        "time": {"submission": 1772359200, "start": 1772359260, "end": 1772362860},
+        "state": {"current": ["COMPLETED"], "reason": "None"},
+        "tres": {"allocated": gpus, "requested": []},
+        "nodes": "n[1-2]",
+        "steps": [],
+    }
+    return entry | changed
+
+
+def test_sacct_in_json_says_what_the_table_does(tmp_path: Path) -> None:
+    running = slurm_json(job_id=8, time={"submission": 1, "start": 2, "end": 0})
+    old = slurm_json(job_id=9, state={"current": "COMPLETED"})
+    cpus = slurm_json(job_id=10, tres={"allocated": []})
+    (tmp_path / "log").write_text(json.dumps({"jobs": [slurm_json(), running, old, cpus]}))
+    log = read_log(tmp_path / "log")
+    (job, other) = log.jobs
+    assert (job.gpus, job.nodes, job.model) == (8, ("n1", "n2"), "vgg16")
+    assert (job.start_s - job.submitted_s, job.end_s - job.start_s) == (60, 3600)
+    assert other.id == "9"
+    assert log.left_out == {"completed": 1, "without GPUs": 1}
+
+
+@pytest.mark.parametrize(
+    "entry", [5, None, {"time": 3}, {"tres": {"allocated": [{"type": "gres", "name": 5}]}}]
+)
+def test_entries_of_sacct_that_are_none_are_refused(tmp_path: Path, entry: object) -> None:
+    (tmp_path / "log").write_text(json.dumps({"jobs": [entry]}))
+    with pytest.raises(UsageError, match="log"):
+        read_log(tmp_path / "log")
+
+
+@pytest.mark.parametrize(("ids", "noted"), [((1, 2), True), ((1, 1), False)])
+def test_requeues_without_earlier_runs_are_noted(
+    tmp_path: Path, ids: tuple[int, int], noted: bool
+) -> None:
+    line = "%d|bert|%d|%d|%d|%s|gres/gpu=8|n1"
+    first, second = ids
+    lines = [line % (first, 0, 1, 9, "NODE_FAIL"), line % (second, 10, 11, 19, "COMPLETED")]
+    (tmp_path / "log").write_text("\n".join([SACCT.splitlines()[0], *lines]) + "\n")
+    notes = read_log(tmp_path / "log").notes
+    assert [("sacct -D" in note) for note in notes] == [True] * noted
 
 
 def test_jobs_of_sacct(tmp_path: Path) -> None:
@@ -180,8 +264,8 @@ def test_names_of_any_kind_come_through(tmp_path: Path) -> None:
         (CSV + "bert,0,1772359200000,1772362800000,8,,,\n", "2: start: .*; divide milliseconds"),
         (CSV + "bert,0,0,9,8,,,\nbert,,1772359200,1772362800,8,,,\n", "20513 days apart"),
         (CSV + "a,0,1,9,8,,,\nb,,2026-03-01,2026-03-02,8,,,\n", "3: start: is without a zone, and"),
-        (SACCT.replace("gpu=8|n[1-2]", "gpu=1K|n[1-2]"), "2: AllocTRES: '1K' is no number of GPUs"),
-        (SACCT.replace("gpu=8|n[1-2]", f"gpu={10**20}|n[1-2]"), "is no number of GPUs"),
+        (ONE.replace("gpu=8|n[1-2]", "gpu=1K|n[1-2]"), "2: AllocTRES: '1K' is no number of GPUs"),
+        (ONE.replace("gpu=8|n[1-2]", f"gpu={10**20}|n[1-2]"), "is no number of GPUs"),
         (CSV + "bert,0,1,9,99999999,,,\n", "2: GPUs: 99999999 of them are more than any job has"),
         ("[]", "is not a list of Kubernetes objects"),
         ("{" * 100_000, "is not a list of Kubernetes objects"),
@@ -237,8 +321,9 @@ def test_jobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     log = read_log(tmp_path / "log")
     names = ["bert", "bert.3", "bert.4", "bert.2"]
     assert [job.name for job in log.jobs] == names
-    assert {job.model for job in log.jobs} == {"bert"}
-    text = document(log, one_switch(log.jobs, "10gbit"), BERT)
+    assert {job.model for job in log.jobs} == {"bert", "bert.2"}
+    models = BERT | {"bert.2": {"like": "bert"}}
+    text = document(log, one_switch(log.jobs, "10gbit"), models)
     found = {each.job.name: each for each in compare(parse_workload(text, "w"), ())}
     assert [found[name].observed_s for name in names] == [100, 101, 102, 100]
     assert len({found[name].predicted_s for name in names[:3]}) == 3
@@ -317,7 +402,7 @@ def test_jobs_that_failed_had_their_gpus(tmp_path: Path, kind: str, was: str, fa
 def test_jobs_of_kubernetes(tmp_path: Path, kind: str) -> None:
     (tmp_path / "log").write_text(text_of(kind))
     (job,) = read_log(tmp_path / "log").jobs
-    assert (job.model, job.gpus, job.end_s - job.start_s) == ("bert", 8, 3600)
+    assert (job.model, job.gpus, job.end_s - job.start_s) == ("bert-5", 8, 3600)
 
 
 @pytest.mark.parametrize(
