@@ -286,6 +286,25 @@ def test_a_job_for_which_it_is_worse_gets_back_what_it_had(backend: Backend, mar
         assert main(["detach", "a"]) == 0
 
 
+def test_a_neighbour_that_begins_with_mltcp_is_not_held_against_it(
+    backend: Backend, mark: str
+) -> None:
+    with slow_link(f"t{os.getpid()}") as through, job(mark, 0.1, through):
+        words = ("--job", f"a={mark}", "--every", "40s", "--slower", "50%", "--json")
+        with trial(*words) as process:
+            wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+            with job(mark.replace("mark", "greedy"), 0.0, through):
+                wait_for(lambda: not runs(backend), "its own back", beside=process)
+                assert process.stderr is not None
+                void = next(line for line in process.stderr if re.search(VOID, line))
+                process.send_signal(signal.SIGINT)
+                code, found, _ = result(process)
+        assert "right after without" in void
+        assert "So something else slowed it down." in void
+        assert (code, found["verdict"]) == (1, "short")
+        assert nothing_left(backend)
+
+
 @pytest.mark.full
 def test_the_agent_takes_it_off_a_job_that_it_slows_down(
     backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
