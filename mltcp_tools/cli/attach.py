@@ -21,6 +21,7 @@ from mltcp_tools.cli.text import became, printable, say, tally
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import GAIN_MAX, SHAPES, Job, JobParams
+from mltcp_tools.kernel.native.requirements import may_miscount
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.live.attach.changes import DONE, Change
 from mltcp_tools.live.attach.selection import Target, select
@@ -133,9 +134,12 @@ def command(
         _follow(target, name, given, congestion_control, kinds, backend)
         return
     sockets, left_alone = sockets_to_attach(target, kinds)
+    kernel = get_backend(backend)
     job, changes = attach_by_name(
-        sockets, name, given, congestion_control, get_backend(backend), dry_run, move=move
+        sockets, name, given, congestion_control, kernel, dry_run, move=move
     )
+    if kernel.name == "bpf" and (warning := may_miscount()):
+        say(warning)
     if as_json:
         click.echo(json.dumps(_document(job, changes, left_alone), indent=2))
     else:

@@ -12,6 +12,7 @@ from mltcp_tools.cli.status import show_status
 from mltcp_tools.cli.text import say
 from mltcp_tools.kernel.backends import checks, get_backend
 from mltcp_tools.kernel.backends.base import GAIN_MAX, JobParams
+from mltcp_tools.kernel.native import requirements
 from mltcp_tools.kernel.variants import NAMES, STANDARD
 
 
@@ -64,6 +65,13 @@ from mltcp_tools.kernel.variants import NAMES, STANDARD
     help="Give new connections over the routes to these addresses or networks, or `default`, time"
     " stamps of microseconds (kernel 6.7); `mltcp unload` takes them back.",
 )
+@click.option(
+    "--allow-skipped-calls",
+    is_flag=True,
+    envvar="MLTCP_ALLOW_SKIPPED_CALLS",
+    help="Load eBPF programs also where the kernel skips some of their calls (`mltcp doctor` says"
+    " so): for tests.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def command(
     names: tuple[str, ...],
@@ -75,6 +83,7 @@ def command(
     replace: bool,
     ensure: bool,
     fine_stamps: tuple[str, ...],
+    allow_skipped_calls: bool,
     as_json: bool,
 ) -> None:
     """Register MLTCP's congestion controls (the usual, or those NAMEd) and print what is loaded.
@@ -99,6 +108,8 @@ def command(
         raise click.UsageError("--replace replaces all that is loaded, so it takes no NAME")
     if ensure and (replace or defaults is not None):
         raise click.UsageError("--ensure can't be combined with --replace or parameters")
+    if kernel.name == "bpf" and not allow_skipped_calls:
+        requirements.require_calls_of_process_1()
     with _fine_stamps(fine_stamps):
         if replace:
             from mltcp_tools.live.attach.replacement import replace_build
@@ -112,6 +123,8 @@ def command(
         else:
             status = kernel.load(names or None, defaults)
     show_status(status, as_json)
+    if status.backend == "bpf" and (warning := requirements.may_miscount()):
+        say(warning)
     if not replace and (other := checks.other_build(kernel, status)):
         say(other)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from mltcp_tools.cli.options import backend_option
+from mltcp_tools.cli.options import shown_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.errors import MltcpError, UnknownError
 from mltcp_tools.installation import how_to_bring
@@ -17,12 +17,17 @@ from mltcp_tools.kernel.host.locks import RUN_DIR
 
 
 @click.command()
-@backend_option
+@shown_option(
+    "--backend",
+    type=click.Choice((AUTO, *BACKENDS)),
+    default=AUTO,
+    help="Unload the eBPF programs (bpf) or the kernel module (kmod) only; auto: both.",
+)
 @click.option(
     "--force",
     is_flag=True,
-    help="Unload while sockets still use it: they run on as their base until they close, unless"
-    " `mltcp load` was given --total and --gap. The kernel module stays until then, too.",
+    help="Unload also while sockets or processes use MLTCP. These sockets run on as their base"
+    " algorithm until they close; the kernel module stays until then (exit code 4).",
 )
 @click.option(
     "--everything",
@@ -37,9 +42,9 @@ from mltcp_tools.kernel.host.locks import RUN_DIR
 def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json: bool) -> None:
     """Unregister the congestion controls, forget all jobs and tags, take fine time stamps back.
 
-    The command refuses, and names what holds them, while a socket, another process or the default
-    of any network namespace uses them. It fails if anything of them is left in the kernel. Without
-    --backend, it unloads both backends.
+    Without --force or --everything, the command refuses while a socket or another process uses
+    them, and names it. The default of a network namespace has to be another one before, except
+    with --everything, which changes it.
     """
     if dry_run and not everything:
         raise click.UsageError("--dry-run needs --everything")

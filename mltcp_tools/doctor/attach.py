@@ -15,7 +15,7 @@ _ITERATOR = "bpf_iter_tcp_get_func_proto"
 
 def checks(host: Host) -> list[Check]:
     """The findings, for switching sockets and for tracing."""
-    return [_iterators(host), _pidfd_getfd(host), _ptrace(host), _bcc(host)]
+    return [_iterators(host), _pidfd_getfd(host), _ptrace(host), _bcc(host), _softnet(host)]
 
 
 def _in_kernel(host: Host) -> bool:
@@ -87,3 +87,20 @@ def _bcc(host: Host) -> Check:
             f"Run: pip uninstall bcc. {advice}",
         )
     return Check("bcc", "warning", "can't be imported; tracing jobs needs it", advice)
+
+
+def _softnet(host: Host) -> Check:
+    """Packets that were lost between the network card and TCP: a CPU's backlog was full."""
+    name = "receive backlog"
+    rows = [line.split() for line in (host.read("/proc/net/softnet_stat") or "").splitlines()]
+    if not rows:
+        return Check(name, "unknown", "no /proc/net/softnet_stat to be read")
+    dropped = sum(int(row[1], 16) for row in rows)
+    if not dropped:
+        return Check(name, "ok", "no packets dropped since boot")
+    return Check(
+        name,
+        "warning",
+        f"packets dropped since boot because a CPU's backlog was full: {dropped}",
+        "Raise net.core.netdev_max_backlog, or spread the card's interrupts over more CPUs.",
+    )

@@ -12,7 +12,11 @@ from mltcp_tools.doctor.report import Check, as_fix, install, needed
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.native.libbpf import require_answers
 from mltcp_tools.kernel.native.objects import CLANG_MIN, objects_shipped
-from mltcp_tools.kernel.native.requirements import skips_for_process_1, skips_struct_ops
+from mltcp_tools.kernel.native.requirements import (
+    may_miscount,
+    skips_for_process_1,
+    skips_struct_ops,
+)
 
 BTF = "/sys/kernel/btf/vmlinux"
 BPFFS = "/sys/fs/bpf"
@@ -26,6 +30,7 @@ def checks(host: Host) -> list[Check]:
         _btf(host),
         _ops_shape(host),
         _skipping(host),
+        _counting(host),
         _jit(host),
         _bpffs(host),
         capabilities(host, {"CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"}),
@@ -119,9 +124,9 @@ def _skipping(host: Host) -> Check:
             "struct_ops",
             "warning",
             "this kernel skips a congestion control's calls while process 1 is the current one;"
-            " MLTCP mends what comes of it at the next ACK",
-            "Use a kernel without this vendor's change, or the kernel module. Reports count what"
-            " was skipped.",
+            " MLTCP mends what comes of it at the next ACK, and `mltcp load` refuses",
+            "Use a kernel without this vendor's change, or the kernel module; for tests, `mltcp"
+            " load --allow-skipped-calls`.",
         )
     return needed(
         "struct_ops",
@@ -131,6 +136,16 @@ def _skipping(host: Host) -> Check:
         "windows; MLTCP refuses to load",
         "Boot Linux 6.1 or newer (commit 64696c40d03c), or use the kernel module.",
     )
+
+
+def _counting(host: Host) -> Check:
+    """Is the kernel known to be without the fault that attaching meets?"""
+    name = "CVE-2026-74714"
+    warning = may_miscount(host.kernel, host.read("/proc/sys/kernel/version") or "")
+    if not warning:
+        return Check(name, "ok", "this kernel is known to be without it")
+    found, _, fix = warning.partition("; ")
+    return Check(name, "warning", found, as_fix(fix))
 
 
 def _jit(host: Host) -> Check:

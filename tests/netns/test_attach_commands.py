@@ -19,6 +19,7 @@ from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.kernel.native.requirements import may_miscount
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.selection import Target, select
@@ -194,7 +195,8 @@ def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
             *("attach", held.pid, "--job", "resnet", "--total", "2.5MB", "--gap", "170ms"),
             *("--slope", 1, "--intercept", 0.5, "--shape", "concave", "--dry-run", "--json"),
         )
-        assert (code, said) == (0, "")
+        assert code == 0
+        assert said.rstrip("\n") == (may_miscount() if backend.name == "bpf" else "")
         planned = json.loads(out)
         assert planned["job"]["params"]["gap_s"] == 0.17
         assert [each["outcome"] for each in planned["changes"]] == ["planned"] * 2

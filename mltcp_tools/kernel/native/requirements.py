@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import platform
+import re
 from pathlib import Path
 
 from mltcp_tools.errors import HostError, UnknownError
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.native.libbpf import require_answers
+
+FIXED = {(6, 1): 183, (6, 6): 152, (6, 12): 104, (6, 18): 45, (7, 1): 9}
+"""The first release of each series without CVE-2026-74714: before, the walk over the sockets that
+attaching makes (since 5.15, and Enterprise Linux's 5.14) miscounts the users of a connection that
+arrives just there."""
+
+
+def may_miscount(release: str = platform.release(), build: str = platform.version()) -> str:
+    """A warning where the running kernel isn't known to be without CVE-2026-74714; else "".
+
+    release, build: as uname(2) has them; Debian's build names the release that it is made from.
+    """
+    named = build if "Debian" in build else release
+    found = re.search(r"\b(\d+)\.(\d+)(?:\.(\d+))?", named)
+    if found is not None:
+        series = int(found[1]), int(found[2])
+        if not (5, 14) <= series <= max(FIXED) or int(found[3] or 0) >= FIXED.get(series, 2**31):
+            return ""
+    fixed = ", ".join(f"{major}.{minor}.{patch}" for (major, minor), patch in FIXED.items())
+    return (
+        f"This kernel ({release}) may have CVE-2026-74714: attaching with eBPF while many"
+        f" connections arrive can crash it; boot {fixed} or newer, or use the kernel module."
+    )
 
 
 def require_bpf_capabilities() -> None:
@@ -44,6 +68,16 @@ def skips_for_process_1(btf: str) -> bool:
     No public kernel does; a vendor's 6.18 has a field of its own for it, in struct bpf_prog_aux.
     """
     return "\0init_owned\0" in btf
+
+
+def require_calls_of_process_1(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> None:
+    """Raise HostError on a kernel that skips programs while process 1 is the current one."""
+    if skips_for_process_1(btf.read_text(errors="replace")):
+        raise HostError(
+            f"This kernel ({platform.release()}) skips congestion controls in BPF while process 1"
+            " is the current one, and then takes chance numbers for their windows; use the kernel"
+            " module (mltcp load --backend kmod), or for tests give --allow-skipped-calls."
+        )
 
 
 def require_whole_struct_ops(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> None:
