@@ -13,7 +13,6 @@ from click.shell_completion import CompletionItem
 from mltcp_tools.cli.options import FRACTION, SECONDS, output_file, shown_option, with_options
 from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.emulator.job import JobSpec
-from mltcp_tools.lab.emulator.models import MODELS
 from mltcp_tools.lab.experiments.fields import Declared, declarations, default_of
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 
@@ -133,11 +132,6 @@ def server(
     "--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, help="Port of the server."
 )
 @with_options([_option(*each) for each in _flat(ExperimentJob)])
-@click.option(
-    "--model",
-    type=click.Choice(sorted(MODELS)),
-    help="Take --bytes and --compute from a published model; either can still be given.",
-)
 @click.option("--iterations", type=click.IntRange(1), help="End after this many.")
 @click.option(
     "--duration",
@@ -191,7 +185,6 @@ def client(**options: Any) -> None:
 
 def _described(options: dict[str, Any]) -> JobSpec:
     """The job that the command line describes."""
-    from mltcp_tools.lab.emulator.models import resolve
     from mltcp_tools.lab.emulator.turns import Turns
 
     turns = {
@@ -202,9 +195,8 @@ def _described(options: dict[str, Any]) -> JobSpec:
     if turns and "turn_s" not in turns:
         raise UsageError("--shift and --realign need a --turn.")
     said = _read(options, ExperimentJob)
-    said["bytes"], said["compute"] = resolve(
-        options["model"], said.get("bytes"), said.get("compute")
-    )
+    if missing := [f"--{name}" for name in ("bytes", "compute") if said.get(name) is None]:
+        raise UsageError(f"The job's size is missing; give {' and '.join(missing)}.")
     unlimited = options["iterations"] is None and options["duration"] is None
     job = ExperimentJob(name=options["job"], **said)
     spec = job.spec(

@@ -220,7 +220,6 @@ def test_text_output(port: int, capsys: pytest.CaptureFixture[str]) -> None:
         "--bytes 1kB --compute 1ms --flows 100",
         "--bytes 1kB --compute 1ms --timeout 0s",
         "--bytes 1kB --compute 1ms --output /nosuch/result.json",
-        "--model nosuch",
         "--bytes 1kB --compute 1ms --start random",
         "--bytes 1kB --compute 1ms --straggler-factor 2",
     ],

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.emulator.job import SHORTEST_COMPUTE, JobSpec, compute_times
-from mltcp_tools.lab.emulator.models import MODELS, resolve
 from mltcp_tools.lab.emulator.patterns import split
 
 
@@ -104,33 +103,3 @@ def test_stragglers_leave_the_draws_alone() -> None:
 def test_compute_times_without_a_number_never_end() -> None:
     endless = compute_times(spec(iterations=None, duration_s=1.0))
     assert len(list(itertools.islice(endless, 1000))) == 1000
-
-
-def test_models_have_the_published_sizes() -> None:
-    assert MODELS["resnet50"].bytes_per_iteration == 4 * 25_600_000
-    assert MODELS["vgg16"].bytes_per_iteration == 4 * 138_000_000
-    assert MODELS["bert-large"].bytes_per_iteration == 4 * 340_000_000
-    assert MODELS["gpt2"].bytes_per_iteration == 2 * 1_500_000_000
-    assert MODELS["dlrm"].parameters == 2_368_897
-    assert all(model.source and 0 < model.compute_s < 10 for model in MODELS.values())
-
-
-def test_model_yields_to_what_is_given() -> None:
-    vgg = MODELS["vgg16"]
-    assert resolve("vgg16", None, None) == (vgg.bytes_per_iteration, vgg.compute_s)
-    assert resolve("vgg16", 1000, None) == (1000, vgg.compute_s)
-    assert resolve("vgg16", None, 0.5) == (vgg.bytes_per_iteration, 0.5)
-    assert resolve(None, 1000, 0.5) == (1000, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ((None, None, 0.5), "--bytes or --model"),
-        ((None, 1000, None), "--compute or --model"),
-        (("nosuch", 1000, 0.5), "no model 'nosuch'"),
-    ],
-)
-def test_missing_sizes_are_usage_errors(arguments: tuple[Any, ...], complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint):
-        resolve(*arguments)
