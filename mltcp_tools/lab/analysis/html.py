@@ -21,8 +21,6 @@ _CAPTIONS = {
     "windows": "One line per burst and flow, first repetition, about one iteration early and late. "
     "The ratio is the share of the burst's bytes "
     "that were acknowledged.",
-    "parameters": "Captured gain by the parameters in which the MLTCP arms differ; i: increase, "
-    "d: decrease, y: yield.",
 }
 
 

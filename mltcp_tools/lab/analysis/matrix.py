@@ -30,8 +30,6 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
             slower              over_base is above SLOWER
             best_mean, best_p99 at least as fast as every arm that isn't MLTCP's; null for those
             cpu_busy            highest share of CPU time in use over repetitions
-    over_mixes  {arm: {mean_to_bound, p99_to_bound, gain, lowest_gain}}: arms that all mixes have
-                (mix_means.py)
 """
 
 from __future__ import annotations
@@ -45,7 +43,6 @@ import pandas as pd
 from mltcp_tools.cells import NONE, WIDTH, bullets, clip, interval, markdown, number, table
 from mltcp_tools.kernel.variants import is_mltcp
 from mltcp_tools.lab.analysis.contenders import needs_of, settled_gain
-from mltcp_tools.lab.analysis.mix_means import means_over_mixes, means_table
 from mltcp_tools.lab.analysis.result import plain
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 
@@ -78,8 +75,7 @@ def summarise_matrix(
             "expected": bool(result and result["experiment"].get("expect")),
             "missed": result["missed"] if result else [],
         }
-    over = means_over_mixes(mixes)
-    return plain({"schema": SCHEMA, "name": name, "mixes": mixes, "over_mixes": over})
+    return plain({"schema": SCHEMA, "name": name, "mixes": mixes})
 
 
 def _times(entry: Mapping[str, Any]) -> Entry:
@@ -171,12 +167,7 @@ def render_matrix_text(document: Mapping[str, Any]) -> str:
         more = "captured gain" if key == "mean" else "verdict"
         if rows:
             parts.append(table(["mix", "arm", title, *head, "bound", more], rows))
-    more_parts = (
-        _plans(document),
-        _neighbours(document),
-        means_table(document),
-        _conclusion(document),
-    )
+    more_parts = (_plans(document), _neighbours(document), _conclusion(document))
     parts += [each for each in more_parts if each]
     failed = [f"{mix}: {e['problem']}" for mix, e in document["mixes"].items() if e["problem"]]
     if failed:

@@ -26,7 +26,6 @@ _TITLES = {
     "timeline": "Bursts at the start and at the end",
     "cdf": "Distribution of iteration times",
     "windows": "Window and bytes ratio of the flows",
-    "parameters": "Captured gain by parameters",
 }
 _STYLE: dict[str, dict[str, Any]] = {
     "bound": {"color": INK, "linestyle": "--", "linewidth": 1.3},

@@ -18,7 +18,6 @@ from mltcp_tools.lab.analysis.matrix import (
     summarise_matrix,
 )
 from mltcp_tools.lab.analysis.metrics import SETTLED_FROM
-from mltcp_tools.lab.analysis.mix_means import as_result
 from mltcp_tools.lab.analysis.quiet import undisturbed
 from mltcp_tools.lab.analysis.reference import make_reference
 from mltcp_tools.lab.analysis.summary import summarise, summarise_with
@@ -37,7 +36,6 @@ class Report:
 def make_report(run: Run, settled_from: int = SETTLED_FROM) -> Report:
     """The whole report of a run; the result's problems name the plots that are left out."""
     # matplotlib takes longer to load than a text report takes to make.
-    from mltcp_tools.lab.analysis.heatmap import draw_parameters
     from mltcp_tools.lab.analysis.html import render_html
     from mltcp_tools.lab.analysis.plots import draw_plots
 
@@ -47,8 +45,6 @@ def make_report(run: Run, settled_from: int = SETTLED_FROM) -> Report:
     images, missing = draw_plots(quiet.run, reference)
     result.problems.extend(missing)
     document = result.document()
-    if (image := draw_parameters(document)) is not None:
-        images["parameters"] = image
     return Report(document, images, render_html(document, images))
 
 
@@ -62,7 +58,7 @@ def save_report(report: Report, run_dir: str | Path) -> None:
     document = json.dumps(report.result, indent=2, ensure_ascii=False, allow_nan=False)
     try:
         plots.mkdir(exist_ok=True)
-        for old in ("iterations", "timeline", "cdf", "windows", "parameters"):
+        for old in ("iterations", "timeline", "cdf", "windows"):
             if old not in report.images:
                 (plots / f"{old}.png").unlink(missing_ok=True)
         for name, image in report.images.items():
@@ -89,10 +85,7 @@ def save_matrix(
     """Write matrix.json, .csv, .txt and .md into a matrix's folder; returns the document.
 
     descriptions: of all mixes, whose run folders bear their names. problems: why a mix has no run.
-    Where the arms of all mixes differ in two parameters, a heat map comes with it, matrix.png.
     """
-    from mltcp_tools.lab.analysis.heatmap import draw_parameters
-
     results = {}
     for mix in descriptions:
         if mix in problems or not (folder / mix).is_dir():
@@ -101,16 +94,11 @@ def save_matrix(
         if run.environment.get("outcome") == "finished":
             results[mix] = summarise(run).document()
     document = summarise_matrix(name, descriptions, results, problems)
-    described = [result["experiment"].get("arms") or {} for result in results.values()]
-    image = draw_parameters(as_result(document, described[0])) if described else None
     try:
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
         replace_file(folder / "matrix.json", text.encode() + b"\n")
         replace_file(folder / "matrix.txt", render_matrix_text(document).encode())
         replace_file(folder / "matrix.md", render_matrix_markdown(document).encode())
-        (folder / "matrix.png").unlink(missing_ok=True)
-        if image is not None:
-            replace_file(folder / "matrix.png", image)
         replace_file(folder / "matrix.csv", matrix_table(document).to_csv(index=False).encode())
     except OSError as error:
         raise MltcpError(f"The table can't be written to {folder}: {error.strerror}.") from error

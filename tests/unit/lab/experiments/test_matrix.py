@@ -15,9 +15,7 @@ from support.run_folders import make_run
 from support.shown import fits
 
 from mltcp_tools.errors import HostError, UsageError
-from mltcp_tools.lab.analysis.heatmap import draw_parameters
 from mltcp_tools.lab.analysis.matrix import render_matrix_markdown, render_matrix_text, verdict
-from mltcp_tools.lab.analysis.mix_means import as_result, means_over_mixes, means_table
 from mltcp_tools.lab.analysis.write import save_matrix
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.matrix import (
@@ -255,29 +253,6 @@ def test_verdicts() -> None:
     assert verdict(entry | {"slower": False, "best_mean": None, "best_p99": None}) == "-"
 
 
-def result_of(arms: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    gains = {name: {"captured_gain": {"value": 0.5}} for name in arms}
-    return {"experiment": {"arms": arms}, "arms": gains}
-
-
-def test_a_heat_map_where_arms_differ_in_two_parameters() -> None:
-    grid = {
-        f"{slope}-{shape}": {"cc": "mltcp", "slope": slope, "shape": shape}
-        for slope in (1, 2)
-        for shape in ("linear", "concave")
-    }
-    image = draw_parameters(result_of(grid | {"cubic": {"cc": "cubic"}}))
-    assert image is not None
-    assert image.startswith(b"\x89PNG")
-    assert (
-        draw_parameters(result_of({f"{n}": {"cc": "mltcp", "slope": n} for n in range(9)})) is None
-    )
-    grid.popitem()
-    assert draw_parameters(result_of(grid)) is None
-    grid["treated"] = {"cc": "mltcp", "slope": 3, "treatment": {"turns": {}}}
-    assert draw_parameters(result_of(grid)) is None
-
-
 OTHER = """\
 name: other
 mixes: few.yaml
@@ -315,41 +290,3 @@ def test_mistakes_with_the_mixes_of_another_matrix(
     with pytest.raises(UsageError) as error:
         load_matrix("other.yaml")
     assert str(error.value).startswith(complaint)
-
-
-def mix_of(bound: float | None, **arms: tuple[str, float, float | None]) -> dict[str, Any]:
-    """An entry of a mix: per arm its congestion control, mean and captured gain; p99 is twice."""
-    return {
-        "bound": {"mean_s": bound, "p99_s": bound} if bound else None,
-        "arms": {
-            name: {
-                "cc": cc,
-                "mean_s": mean,
-                "p99_s": 2 * mean,
-                "captured_gain": None if gain is None else {"value": gain},
-            }
-            for name, (cc, mean, gain) in arms.items()
-        },
-    }
-
-
-def test_arms_over_all_mixes() -> None:
-    mixes = {
-        "a": mix_of(1.0, reno=("reno", 2.0, None), x=("mltcp", 1.2, 0.8), y=("mltcp", 1.4, 0.6)),
-        "b": mix_of(2.0, reno=("reno", 4.0, None), x=("mltcp", 3.6, 0.2), y=("mltcp", 2.4, 0.8)),
-        "c": mix_of(1.0, x=("mltcp", 1.0, None), y=("mltcp", 1.0, None), z=("mltcp", 9.0, None)),
-        "failed": mix_of(None),
-    }
-    over = means_over_mixes(mixes)
-    assert list(over) == ["x", "y"]  # reno is not one of MLTCP's, and not all have z
-    assert over["x"]["mean_to_bound"] == pytest.approx((1.2 + 1.8 + 1.0) / 3)
-    assert over["x"]["p99_to_bound"] == pytest.approx(2 * (1.2 + 1.8 + 1.0) / 3)
-    assert over["x"]["gain"] == pytest.approx(0.5)
-    assert over["x"]["lowest_gain"] == {"value": 0.2, "mix": "b"}
-    lines = means_table({"over_mixes": over}).splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["y", "x"]  # the best first
-    assert means_over_mixes({"a": mixes["a"]}) == {}
-    assert means_table({"over_mixes": {}}) == ""
-    described = {"x": {"cc": "mltcp", "slope": 1}, "y": {"cc": "mltcp", "slope": 2}}
-    result = as_result({"over_mixes": over}, described)
-    assert result["arms"]["y"]["captured_gain"]["value"] == pytest.approx(0.7)

@@ -247,8 +247,6 @@ def test_a_matrix(
     assert "`rate` of job job isn't modelled" in " ".join(said.out.split())
     document = json.loads(Path("runs/few-simulated/matrix.json").read_text())
     assert document["mixes"]["lossy"]["arms"]["m-1-linear"]["mean_s"] > 0
-    assert len(document["over_mixes"]) == 4
-    assert Path("runs/few-simulated/matrix.png").read_bytes().startswith(b"\x89PNG")
     assert main(["simulate", "few.yaml", "--only", "same"]) == 0
     assert "same: finished before" in capsys.readouterr().err
     environment = Path("runs/few-simulated/same/environment.json")
