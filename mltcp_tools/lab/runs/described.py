@@ -23,7 +23,6 @@ from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.links import MTU, Link, read_links
 from mltcp_tools.lab.experiments.neighbours import Neighbour
 from mltcp_tools.lab.experiments.reading import read_jobs, read_neighbours
-from mltcp_tools.lab.runs.older import modern
 
 ALONE = "alone"
 _Part = TypeVar("_Part")
@@ -122,7 +121,6 @@ def read_experiment(path: Path, problems: list[str]) -> DescribedExperiment:
 
 def view_experiment(document: dict[str, Any], problems: list[str]) -> DescribedExperiment:
     """An experiment's document (the YAML file's content) as the analysis sees it."""
-    document = modern(document)
     top = read_section(yaml.safe_dump(document, sort_keys=False), "experiment.yaml", None)
 
     def part(read: Callable[[], _Part]) -> _Part | None:

@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     """A run with a planned arm; job-2 re-aligned in two iterations of each repetition."""
     document = experiment(jobs=2, arms={"planned": "cubic", "cubic": "cubic", "mltcp": "mltcp"})
     document["arms"]["planned"]["treatment"] = {"turns": {"room": "1%"}}
-    document["arms"]["both"] = {"cc": "mltcp_cubic", "plan": True}  # as older runs have it
+    document["arms"]["both"] = {"cc": "mltcp_cubic", "treatment": {"turns": {}}}
     path = make_run(tmp_path / "run", document)
     table = pd.read_parquet(path / "iterations.parquet")
     hit = (table["job"] == "job-2") & table["iteration"].isin([3, 7]) & (table["arm"] == "planned")

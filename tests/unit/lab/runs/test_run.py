@@ -63,16 +63,6 @@ def test_an_unknown_field_is_said_as_in_a_run(folder: Path) -> None:
     assert run.experiment.rate_bps == 200_000_000
 
 
-def test_bare_numbers_of_older_runs_are_bytes_seconds_and_bits(folder: Path) -> None:
-    older = experiment(jobs=2, iterations=30, link={"rate": 200_000_000, "queue": 30_000})
-    older["jobs"][0] |= {"bytes": 2_500_000, "compute": 0.34}
-    whole = load_run(folder).experiment
-    (folder / "experiment.yaml").write_text(yaml.safe_dump(older))
-    run = load_run(folder)
-    assert run.problems == []
-    assert (run.experiment.jobs, run.experiment.link_rates) == (whole.jobs, whole.link_rates)
-
-
 @pytest.mark.parametrize("content", [None, {"notes.txt": "hello"}, {"result.json": "{}"}])
 def test_what_is_no_run_folder(tmp_path: Path, content: dict[str, str] | None) -> None:
     path = tmp_path / "other"
