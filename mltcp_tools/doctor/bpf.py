@@ -28,7 +28,6 @@ def checks(host: Host) -> list[Check]:
         _kernel(host),
         _calls(host),
         _btf(host),
-        _ops_shape(host),
         _skipping(host),
         _counting(host),
         _jit(host),
@@ -38,7 +37,6 @@ def checks(host: Host) -> list[Check]:
         _lockdown(host),
         *([_shipped()] if objects_shipped() else [clang(host), _libbpf_headers(host)]),
         libbpf(host),
-        _bpftool(host),
         *bases(host),
     ]
 
@@ -86,30 +84,6 @@ def _btf(host: Host) -> Check:
         BTF,
         f"no {BTF}",
         "Boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; distributions' kernels are.",
-    )
-
-
-def _ops_shape(host: Host) -> Check:
-    """The members MLTCP hooks into, from the kernel's own type information."""
-    name = "congestion ops"
-    result = host.run(["bpftool", "btf", "dump", "file", BTF, "format", "c"])
-    if result is None or result.code != 0:
-        return Check(name, "unknown", "needs BTF and bpftool to be looked at")
-    found = re.search(
-        r"^struct tcp_congestion_ops \{(.*?)^\}", result.output, re.MULTILINE | re.DOTALL
-    )
-    members = dict(re.findall(r"\(\*(\w+)\)\(([^)]*)\)", found.group(1))) if found else {}
-    lacking = [
-        member for member in ("ssthresh", "cong_avoid", "undo_cwnd") if member not in members
-    ]
-    arguments = len(members.get("cong_control", "").split(","))
-    return needed(
-        name,
-        not lacking,
-        f"struct tcp_congestion_ops has {len(members)} operations, cong_control takes {arguments}"
-        " arguments",
-        f"struct tcp_congestion_ops lacks {', '.join(lacking)}",
-        "Report this kernel's version; it changed the interface of congestion controls.",
     )
 
 
@@ -245,10 +219,3 @@ def libbpf(host: Host) -> Check:
         "libbpf.so.1 can't be loaded",
         install("libbpf1"),
     )
-
-
-def _bpftool(host: Host) -> Check:
-    result = host.run(["bpftool", "version"])
-    if result is None or result.code != 0:
-        return Check("bpftool", "warning", "not found; useful for inspection", install("bpftool"))
-    return Check("bpftool", "ok", result.output.splitlines()[0])

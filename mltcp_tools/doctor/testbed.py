@@ -6,13 +6,11 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
-from mltcp_tools.doctor.report import Check, State, as_fix, install
-from mltcp_tools.installation import how_to_bring
+from mltcp_tools.doctor.report import Check, State, install
 from mltcp_tools.kernel.host.disturbance import Second, Watch
 from mltcp_tools.kernel.variants import STANDARD, built_on
 from mltcp_tools.lab.runs.disturbance import OTHERS, judge, rows_of
@@ -82,11 +80,9 @@ def checks(host: Host) -> list[Check]:
     return [
         capabilities(host, {"CAP_SYS_ADMIN", "CAP_NET_ADMIN"}),
         *_namespaces(host),
-        _pyroute2(),
         *_congestion_controls(host),
         _processors(),
         _quiet(host),
-        _saved_metrics(host),
     ]
 
 
@@ -132,13 +128,6 @@ def _not_in_kernel(name: str, state: State, use: str, option: str) -> Check:
         f"the kernel lacks it; needed for {use}",
         f"Boot a kernel built with CONFIG_{option}.",
     )
-
-
-def _pyroute2() -> Check:
-    try:
-        return Check("pyroute2", "ok", version("pyroute2"))
-    except PackageNotFoundError:
-        return Check("pyroute2", "missing", "not installed", as_fix(how_to_bring("")))
 
 
 def _congestion_controls(host: Host) -> Iterable[Check]:
@@ -212,12 +201,3 @@ def quiet_check(seconds: list[Second]) -> Check:
         "Wait for it or end it; where the host is never quiet, `mltcp simulate` and guests in"
         " virtual time measure undisturbed.",
     )
-
-
-def _saved_metrics(host: Host) -> Check:
-    name = "saved metrics"
-    value = host.read("/proc/sys/net/ipv4/tcp_no_metrics_save")
-    if value is None:
-        return Check(name, "unknown", "no net.ipv4.tcp_no_metrics_save to be seen")
-    habit = "starts connections afresh" if value == "1" else "lets one inherit the last's ssthresh"
-    return Check(name, "ok", f"net.ipv4.tcp_no_metrics_save = {value}: the kernel {habit}")

@@ -177,7 +177,6 @@ def find(diagnosis, purpose, name):
             "missing",
             "CONFIG_TCP_CONG_CUBIC",
         ),
-        ("testbed", "saved metrics", {}, "ok", ""),
         ("kmod", "module loading", {}, "ok", ""),
         ("kmod", "module loading", {"/proc/modules": None}, "missing", "CONFIG_MODULES"),
         ("kmod", "module loading", {"/proc/sys/kernel/modules_disabled": "1"}, "missing", "reboot"),
@@ -340,26 +339,6 @@ def test_clang(tmp_path, monkeypatch, version, targets, state):
     check = find(diagnose(Answering(tmp_path, answers)), "bpf", "clang")
     assert check.state == state
     assert bool(check.fix) == (state == "missing")
-
-
-@pytest.mark.parametrize(
-    ("members", "state", "found"),
-    [
-        (
-            "\tu32 (*ssthresh)(struct sock *);\n\tvoid (*cong_avoid)(struct sock *, u32, u32);\n"
-            "\tvoid (*cong_control)(struct sock *, const struct rate_sample *);\n"
-            "\tu32 (*undo_cwnd)(struct sock *);\n",
-            "ok",
-            "4 operations, cong_control takes 2 arguments",
-        ),
-        ("\tu32 (*ssthresh)(struct sock *);\n", "missing", "lacks cong_avoid, undo_cwnd"),
-    ],
-)
-def test_shape_of_congestion_ops(tmp_path, members, state, found):
-    dump = f"struct a {{\n}};\n\nstruct tcp_congestion_ops {{\n{members}}};\n\nstruct b;\n"
-    check = find(diagnose(Answering(tmp_path, {"bpftool btf": dump})), "bpf", "congestion ops")
-    assert check.state == state
-    assert found in check.found
 
 
 @pytest.mark.parametrize(
