@@ -56,9 +56,9 @@ def test_auto_tries_the_aggregator_by_turns_with_what_was_there(dtype: str) -> N
     assert_alike(lines)
     ways = used(lines)
     assert ways[1:] == ways[:-1]  # all ranks decide alike
-    blocks = [SETTLE + ROUNDS * turn for turn in range(3)]
+    blocks = [SETTLE + ROUNDS * turn for turn in range(2)]
     assert ways[0][: blocks[1]] == ["own"] * blocks[1]
-    assert ways[0][blocks[1] : blocks[2]] == ["aggregated"] * ROUNDS
+    assert ways[0][blocks[1]] == "aggregated"  # one that takes four times as long ends the trial
     assert set(ways[0][SETTLE + ROUNDS * len(BLOCKS) :]) in ({"own"}, {"aggregated"})
     assert "at the aggregator iterations communicate for" in errors[0]
 

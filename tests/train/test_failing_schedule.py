@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed; run scripts
 from mltcp_tools.collectives import auto as auto_module  # noqa: E402
 from mltcp_tools.collectives import reducer as reducer_module  # noqa: E402
 from mltcp_tools.collectives.agreement import Agreement  # noqa: E402
-from mltcp_tools.collectives.auto import ROUNDS, Auto  # noqa: E402
+from mltcp_tools.collectives.auto import ROUNDS, WATCHED, Auto  # noqa: E402
 from mltcp_tools.collectives.collective import (  # noqa: E402
     Collective,
     CollectiveError,
@@ -297,7 +297,7 @@ def test_auto_looks_for_an_aggregator_before_each_trial() -> None:
                 tensor = torch.ones(3)
                 if auto.takes(tensor):
                     reducer.all_reduce(tensor, How.SUM).wait()
-                auto.note_end()
+                auto._ended = auto._begun + 0.1
             return ways
         finally:
             reducer.close()
@@ -306,6 +306,37 @@ def test_auto_looks_for_an_aggregator_before_each_trial() -> None:
         warnings.simplefilter("ignore", RuntimeWarning)
         ranks = Ranks(WORLD).run(work)
     assert ranks == [[False] * (7 + ROUNDS) + [True] * ROUNDS] * WORLD
+
+
+@pytest.mark.parametrize(("slow_s", "turns"), [(3.0, 1), (0.3, 2 * ROUNDS)])
+def test_auto_leaves_what_has_become_slow(slow_s: float, turns: int) -> None:
+    """One rank alone is slow; the job's own way takes 0.2 s, ours took 0.1 s until then."""
+    plan, first_slow = Plan(-1, set()), 30
+
+    def work(rank: int, gather: Any) -> list[bool]:
+        group: Any = MeetingGroup(rank, gather)
+        reducer = Reducer(failing(plan, rank), Setting(group, 5.0))
+        auto, ways = Auto(reducer, ""), []
+        try:
+            for number in range(first_slow + 2 * WATCHED + 5 * ROUNDS):
+                auto.begin()
+                ways.append(auto.ours)
+                tensor = torch.ones(3)
+                if auto.takes(tensor):
+                    reducer.all_reduce(tensor, How.SUM).wait()
+                is_slow = rank == 1 and number >= first_slow
+                auto._ended = auto._begun + ((slow_s if is_slow else 0.1) if auto.ours else 0.2)
+            return ways
+        finally:
+            reducer.close()
+
+    ranks = Ranks(WORLD).run(work)
+    assert ranks == [ranks[0]] * WORLD
+    assert all(ranks[0][first_slow - 1 : first_slow])
+    # Watched for up to 15 of them, as half of eight are slow; then those of a trial.
+    after = ranks[0][first_slow:]
+    assert sum(after) <= 2 * WATCHED - 1 + turns
+    assert not any(after[-ROUNDS:])
 
 
 def test_what_never_works_is_tried_more_and_more_seldom_and_said_once(
