@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -79,7 +80,12 @@ def command() -> None:
     help="Time that a job's first rank waits for its last.",
 )
 @name_option
-@click.option("--foreground", is_flag=True, help="Run in the foreground.")
+@click.option("--foreground", is_flag=True, help="Run in the foreground, and log to stderr.")
+@click.option(
+    "--log-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to which the log is appended.  [default: /run/mltcp/aggregate-NAME.log]",
+)
 @json_option
 def up(
     interfaces: tuple[str, ...],
@@ -92,10 +98,11 @@ def up(
     wait_s: float,
     name: str,
     foreground: bool,
+    log_file: Path | None,
     as_json: bool,
 ) -> None:
     """Start the aggregator on these interfaces. It needs root."""
-    from mltcp_tools.collectives.daemon import is_up, run_daemon
+    from mltcp_tools.collectives.daemon import is_up, log_path, run_daemon
     from mltcp_tools.collectives.session import PORT
     from mltcp_tools.kernel.native.requirements import require_bpf_capabilities
 
@@ -109,11 +116,13 @@ def up(
     if not foreground:
         if is_up(name):
             raise BusyError(f"An aggregator called {name!r} is up; `mltcp aggregate down` ends it.")
-        _start(name, as_json)
+        _start(name, log_file or log_path(name), as_json)
         return
     token = os.fsdecode(token_file.read_bytes().strip()) if token_file else ""
     if token_file and not token:
         raise UsageError(f"{token_file} is empty; write the workers' token into it.")
+    os.chdir("/")  # no file system is kept busy; what was named by relative paths has been read
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     run_daemon(
         list(interfaces),
         name=name,
@@ -132,16 +141,27 @@ def _check_name(name: str) -> None:
         raise UsageError(f"{name!r} can't name an aggregator; use letters, digits and -.")
 
 
-def _start(name: str, as_json: bool) -> None:
+def _start(name: str, log_file: Path, as_json: bool) -> None:
     """Start this very command in the background, and return when its aggregator answers."""
+    log_file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with open(log_file, "a+", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+        log.seek(0, os.SEEK_END)
+        process = _start_with(log, name)
+    if as_json:
+        click.echo(json.dumps({"name": name, "process": process.pid}, indent=2))
+    else:
+        click.echo(f"The aggregator {name!r} is up (process {process.pid}); it logs to {log_file}.")
+
+
+def _start_with(log: IO[str], name: str) -> subprocess.Popen[str]:
+    begin = log.tell()
     process = subprocess.Popen(
         module_command("mltcp_tools.cli.main", *sys.argv[1:], "--foreground"),
         start_new_session=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stderr=log,
         text=True,
-        cwd="/",
         env=os.environ | {"PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
     )
     from mltcp_tools.collectives.daemon import is_up
@@ -149,17 +169,14 @@ def _start(name: str, as_json: bool) -> None:
     deadline = time.monotonic() + _START_S
     while not is_up(name):
         if process.poll() is not None:
-            assert process.stderr is not None
-            said = process.stderr.read().strip().removeprefix("mltcp: error: ")
+            log.seek(begin)
+            said = log.read().strip().rpartition("mltcp: error: ")[2]
             raise HostError(said or f"The aggregator ended with exit code {process.returncode}.")
         if time.monotonic() > deadline:
             process.terminate()
             raise MltcpError(f"The aggregator did not answer within {_START_S:g} s.")
         time.sleep(0.05)
-    if as_json:
-        click.echo(json.dumps({"name": name, "process": process.pid}, indent=2))
-    else:
-        click.echo(f"The aggregator {name!r} is up (process {process.pid}).")
+    return process
 
 
 @command.command()

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import resource
 import secrets
 import signal
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +43,21 @@ LINGER_S = 3.0
 """The time for which a job goes on after a rank has left it in peace."""
 
 _REQUEST_S = 10.0
+_REFUSALS_S = 1.0  # between two that are logged: anybody can cause them
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 3), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3))
 
 
 def control_path(name: str) -> Path:
     """The socket by which the commands of this host reach the aggregator called `name`."""
     return RUN_DIR / f"aggregate-{name}.sock"
+
+
+def log_path(name: str) -> Path:
+    """The log of the aggregator called `name`, where it runs in the background."""
+    return RUN_DIR / f"aggregate-{name}.log"
+
+
+log = logging.getLogger(__name__)
 
 
 class Rank:
@@ -73,6 +84,7 @@ class Daemon:
         self.programs, self.admission, self.wait_s = programs, admission, wait_s
         self._callers = Callers()
         self._in_kernel: dict[int, KernelJob] = {}
+        self._refused_at = -_REFUSALS_S
         self._stop = asyncio.Event()
 
     async def serve(self, name: str, ready: Any) -> None:
@@ -130,6 +142,7 @@ class Daemon:
             await self._stay(job, request, rank, reader)
         except (MltcpError, TimeoutError) as error:
             why = str(error) or "The request came too late."
+            self._log_refusal(rank, why)
             rank.tell(refused=why)
         except OSError:
             pass  # it is gone; the job ends below
@@ -198,6 +211,12 @@ class Daemon:
         )
         for rank in job.ranks.values():
             rank.tell(**admitted.message())
+        log.info("Job %s: %d workers, %d slots.", job.name, job.workers, job.slots)
+
+    def _log_refusal(self, rank: Rank, why: str) -> None:
+        if time.monotonic() - self._refused_at >= _REFUSALS_S:
+            self._refused_at = time.monotonic()
+            log.info("Refused %s: %s", rank.address, why)
 
     def _find_peers(self, job: AdmittedJob) -> list[Peer]:
         return [
@@ -214,6 +233,7 @@ class Daemon:
         kernel = self._in_kernel.pop(job.index, None)
         if kernel:
             self.programs.remove(kernel)
+            log.info("Job %s ended: %s", job.name, why)
         self.admission.end(job)
         ranks, job.ranks = job.ranks, {}
         for rank in ranks.values():
@@ -238,7 +258,7 @@ class Daemon:
             "port": self.programs.port,
             "slots": self.admission.slots,
             "quota": self.admission.quota,
-            "foreign": self.programs.counters(0)["foreign"],
+            "foreign": self.programs.foreign(),
             "busy_s": self.programs.busy_s(),
             "bytes": self.programs.added_bytes(),
             "jobs": [

@@ -119,6 +119,7 @@ class Programs:
     def __init__(self, interfaces: Sequence[str], mode: str, slots: int, port: int = PORT) -> None:
         self.interfaces, self.mode, self.slots, self.port = list(interfaces), mode, slots, port
         self._filtered: list[int] = []
+        self._before: dict[int, dict[str, int]] = {}  # counters of an index, of former jobs
         self._object = BpfObject(
             build_object("aggregate"),
             None,
@@ -164,6 +165,7 @@ class Programs:
 
     def add(self, job: KernelJob) -> None:
         """Have the programs take a job's packets from now on."""
+        self._before[job.index] = self._counters(job.index)
         for peer in job.peers:
             self._take_to(peer.local_address)
         empty = [
@@ -220,15 +222,24 @@ class Programs:
 
     def added_bytes(self) -> int:
         """Of values that were taken from all jobs, since the programs were loaded."""
-        return sum(self.counters(index)["bytes"] for index in range(max_jobs()))
+        return sum(self._counters(index)["bytes"] for index in range(max_jobs()))
+
+    def foreign(self) -> int:
+        """Packets that belong to no job, which the kernel counts at the first index."""
+        return self._counters(0)["foreign"]
 
     def counters(self, index: int | None) -> dict[str, int]:
-        """COUNTERS of a job's packets, since the programs were loaded; packets, but `bytes`.
+        """COUNTERS of a job's packets since it was admitted; packets, but `bytes`.
 
         index: None of a job that isn't admitted yet.
         """
         if index is None:
             return dict.fromkeys(COUNTERS, 0)
+        before = self._before.get(index, {})
+        return {name: now - before.get(name, 0) for name, now in self._counters(index).items()}
+
+    def _counters(self, index: int) -> dict[str, int]:
+        """The same since the programs were loaded, of all jobs at the index."""
         counters = self._maps["agg_counters"]
         return {
             name: sum(counters.get_per_cpu(_u32(index * len(COUNTERS) + which)))

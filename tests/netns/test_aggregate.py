@@ -432,6 +432,33 @@ def test_nobody_is_let_in_by_oversight(tmp_path: Path) -> None:
     assert not is_up("oversight")
 
 
+def test_token_of_a_relative_path_lets_in_and_the_log_tells(tmp_path: Path) -> None:
+    """Two jobs after each other have one index, and counters of their own."""
+    arrays = [values(rank, 100_000, Kind.INT32) for rank in range(2)]
+    (tmp_path / "token").write_text("secret\n")
+    with RunLock() as lock, Star(lock.id, [RATE] * 2) as net:
+        name = f"test-{lock.id}"
+
+        def work(session: Session, rank: int) -> Any:
+            return reduced(session, arrays[rank], Kind.INT32), counters(name)["bytes"]
+
+        up = ("up", "--name", name, "-i", "port0,port1", "--token-file", "token")
+        with inside(net.switch):
+            mltcp(*up, "--log-file", "log", cwd=tmp_path)
+        try:
+            refused = run_ranks(net, work, token="guess")
+            jobs = [run_ranks(net, work, job=job, token="secret") for job in ("one", "two")]
+        finally:
+            mltcp("down", "--name", name)
+    assert all("The aggregator's token is another one" in str(each) for each in refused), refused
+    for results in jobs:
+        assert_sums([result for result, _ in results], arrays)
+        assert max(taken for _, taken in results) < 1.5 * 2 * 400_000
+    log = (tmp_path / "log").read_text()
+    for told in ("Refused 10.", "Job one: 2 workers, 1024 slots.", "Job two ended: "):
+        assert told in log
+
+
 @pytest.mark.parametrize("mode", ["xdp", "tc"])
 def test_a_killed_aggregator_is_noticed_and_replaced(mode: str) -> None:
     array = values(0, 3_000_000, Kind.INT32)
@@ -477,11 +504,12 @@ def test_a_killed_aggregator_is_noticed_and_replaced(mode: str) -> None:
         assert b"mltcp-aggregate" not in filters
 
 
-def mltcp(*arguments: str) -> str:
+def mltcp(*arguments: str, cwd: Path | None = None) -> str:
     return subprocess.run(
         ["mltcp", "aggregate", *arguments],
         check=True,
         capture_output=True,
         text=True,
+        cwd=cwd,
         env=os.environ | {"PATH": f"{os.path.dirname(os.sys.executable)}:{os.environ['PATH']}"},
     ).stdout

@@ -17,6 +17,7 @@ def run_ranks(
     *,
     job: str = "job",
     workers: range | None = None,
+    token: str = "",
     **options: Any,
 ) -> list[Any]:
     """Return what `work` returns or raises at each rank. workers: of the star, the job's."""
@@ -26,7 +27,7 @@ def run_ranks(
     def be(rank: int, worker: int) -> None:
         try:
             with inside(star.workers[worker]):
-                endpoint = Endpoint(star.gateway(worker), PORT)
+                endpoint = Endpoint(star.gateway(worker), PORT, token)
                 session = Session(endpoint, job, rank, len(chosen), timeout_s=20, **options)
             try:
                 results[rank] = work(session, rank)
