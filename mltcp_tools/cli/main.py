@@ -35,7 +35,6 @@ COMMANDS = {
     "testbed": "Run experiments over a bottleneck made of network namespaces.",
     "simulate": "Run experiments in virtual time, without root.",
     "report": "Evaluate or compare run folders.",
-    "results": "Write the tables of matrices into one document.",
     "profile": "Show what jobs send per iteration, from runs or captures.",
     "trial": "Prove on running jobs whether mltcp helps them.",
     "priorities": "Order jobs' bursts, and give each its priority.",
@@ -67,7 +66,6 @@ GROUPS = {
         "collectives",
         "aggregate",
         "report",
-        "results",
     ),
     "Planning": ("profile", "plan", "cluster"),
 }

@@ -2,9 +2,7 @@
 
     ## NAME
 
-    <!-- NAME clusters/COMMAND VERSION -->
-
-    Made by `mltcp cluster …`, DATE; mltcp-tools VERSION, HOST.
+    Made by `mltcp cluster …`, DATE; mltcp-tools VERSION, clusters VERSION, HOST.
 
     ```
     …
@@ -25,14 +23,12 @@ from pathlib import Path
 
 from mltcp_tools.clusters.version import version
 from mltcp_tools.errors import UsageError
-from mltcp_tools.lab.analysis.published import made_by, put_section
 
 DOCUMENT = Path(__file__).resolve().parent / "RESULTS.md"
 _HEAD = """\
 # Results of clusters
 
-Each section is what its command printed; `mltcp cluster results NAME -- COMMAND…` makes it again,
-and `scripts/results --check` says which were made by another version.
+Each section is what its command printed; `mltcp cluster results NAME -- COMMAND…` makes it again.
 """
 
 
@@ -48,15 +44,16 @@ def section(name: str, command: Sequence[str], printed: str) -> str:
     typed = re.sub(r"([a-z]+:)[^\s,]*/", r"\1", typed)
     made = (
         f"Made by `mltcp cluster {typed}`, {datetime.now(UTC):%Y-%m-%d}; mltcp-tools"
-        f" {metadata.version('mltcp-tools')}, {os.cpu_count()} CPUs, {platform.machine()},"
-        f" Python {platform.python_version()}."
+        f" {metadata.version('mltcp-tools')}, clusters {version(command[0])},"
+        f" {os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}."
     )
     body = printed.strip("\n")
     shown = body if body.startswith("|") else f"```\n{body}\n```"
-    comment = made_by(name, f"clusters/{command[0]}", version(command[0]))
-    return f"## {name}\n\n{comment}\n\n{made}\n\n{shown}\n"
+    return f"## {name}\n\n{made}\n\n{shown}\n"
 
 
 def put(text: str, name: str, content: str) -> str:
     """`text` with the section in the place of the one of that name, or at its end."""
-    return put_section(text or _HEAD, name, content)
+    head, *parts = re.split(r"^## ", text or _HEAD, flags=re.MULTILINE)
+    sections = {part.partition("\n")[0]: f"## {part}" for part in parts} | {name: content}
+    return "\n\n".join(part.strip() for part in (head, *sections.values())) + "\n"

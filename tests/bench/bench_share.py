@@ -35,13 +35,13 @@ from pathlib import Path
 from statistics import mean
 
 import numpy as np
+from support.result_tables import put_between
 
 from mltcp_tools import __version__
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_fields
 from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.native.csources import algorithm
-from mltcp_tools.lab.analysis.published import put_between
 from mltcp_tools.lab.simulator.inputs import Link, PacketJob
 from mltcp_tools.lab.simulator.library import simulate
 from mltcp_tools.lab.simulator.modelled import with_mechanisms

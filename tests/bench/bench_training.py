@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from support.result_tables import load_matrix_run, put_between, put_table
 from support.tcp_counters import TCP_COUNTERS, tcp_counters
 from train.jobs import Place, Rank, gradient_bytes, switch, training, wait_for_more
 from train.mltcp import bottleneck, loaded
@@ -41,8 +42,6 @@ from mltcp_tools.kernel.host.disturbance import Watch
 from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.analysis import render_matrix_text, render_text, save_matrix, write_report
-from mltcp_tools.lab.analysis.published import put_between
-from mltcp_tools.lab.analysis.results_document import load_matrix_run, put_table
 from mltcp_tools.lab.experiments.arms import ALONE, Arm, is_mltcp
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment

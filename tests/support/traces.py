@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from support.core_flows import MS, ack, ffi, lib
+from support.result_tables import put_between
 
 from mltcp_tools.cells import markdown
 from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.native.csources import algorithm
-from mltcp_tools.lab.analysis.published import put_between
 
 MSS = 1448
 RECORDED = Path(__file__).parents[1] / "unit" / "data" / "traces"

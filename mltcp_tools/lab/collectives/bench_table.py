@@ -10,7 +10,6 @@ from typing import Any
 from mltcp_tools.cells import markdown
 from mltcp_tools.columns import Column, render
 from mltcp_tools.errors import UsageError
-from mltcp_tools.lab.analysis.published import made_by
 from mltcp_tools.lab.collectives.made import sentence
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
@@ -108,7 +107,7 @@ def for_results(documents: dict[str, dict[str, Any]]) -> str:
     ]
     for name, document in documents.items():
         by = document["made"]
-        parts += [f"## {name}", made_by(name, "collectives", by["collectives"]), sentence(by)]
+        parts += [f"## {name}", sentence(by)]
         parts.append(markdown(_lines([document], {**_LINKS, **_WHAT, **_GAINS})))
         parts += _aggregator(document)
     return "\n\n".join(parts) + "\n"

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.cli.results import present_version
 from mltcp_tools.clusters.results import DOCUMENT, put, section
 from mltcp_tools.clusters.version import version
 from mltcp_tools.errors import UsageError
-from mltcp_tools.lab.analysis.published import stale
 
 
 def test_a_section_is_put_in_the_place_of_its_name() -> None:
@@ -24,19 +22,12 @@ def test_a_section_is_put_in_the_place_of_its_name() -> None:
     assert "a  b" not in text
     assert "`mltcp cluster run w.yaml`" in text
     assert "`mltcp cluster fapes --trace sia:e.csv,sia:f.csv`" in text
-    assert stale(text, present_version) == []
-    old = text.replace(f"one clusters/run {version('run')}", "one clusters/run 00000000")
-    assert stale(old, present_version) == ["one"]
+    assert text.count(f"clusters {version('run')}, ") == 1
 
 
 def test_names_of_sections_are_plain() -> None:
     with pytest.raises(UsageError, match="section's name"):
         section("Some thing", ["run"], "")
-
-
-def test_the_document_is_one_of_sections() -> None:
-    text = DOCUMENT.read_text()
-    assert text.count("\n## ") == text.count("<!-- ") > 0
 
 
 def test_every_section_that_the_script_makes_is_there() -> None:

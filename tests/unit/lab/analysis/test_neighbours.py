@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.result_tables import neighbours_table
 from support.run_folders import experiment, make_run
 from support.shown import fits
 
@@ -15,7 +16,6 @@ from mltcp_tools.lab.analysis import load_run, render_text, summarise
 from mltcp_tools.lab.analysis.html import render_html
 from mltcp_tools.lab.analysis.matrix import summarise_matrix
 from mltcp_tools.lab.analysis.neighbours import jain_index
-from mltcp_tools.lab.analysis.results_document import neighbours_table
 
 ARMS = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp", "mltcp_cubic": "mltcp_cubic"}
 NEIGHBOURS = [

@@ -1,13 +1,16 @@
-"""RESULTS.md: the tables of several matrices in one document, each with what made it.
+"""The published tables: each from one matrix's folder, between two marks of a page.
 
-A table is never typed: every section comes from one matrix's folder, made by one version of the
-algorithm on one host.
+    <!-- results: NAME -->
+    a table, and the command, version, host and date that made it
+    <!-- end -->
+
+`python -m support.result_tables PAGE FOLDER...` puts those of finished matrices into a page.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +18,7 @@ from typing import Any
 
 from mltcp_tools.cells import NONE, interval, markdown
 from mltcp_tools.errors import UsageError
-from mltcp_tools.lab.analysis.agreement import agree, agreement_table
-from mltcp_tools.lab.analysis.contenders import TIE, contenders_table, queues_table, wins
-from mltcp_tools.lab.analysis.published import joined, made_by, put_between, sections
-
-TITLE = "# Results"
-_MISSED = "Not as expected in"
-_UNEXPECTED = re.compile(rf"^- {_MISSED} `(?P<mix>[^`]+)`: (?P<sentence>.+)$", re.MULTILINE)
+from mltcp_tools.kernel.host.files import replace_file
 
 
 @dataclass(frozen=True)
@@ -66,85 +63,6 @@ def load_matrix_run(folder: Path) -> MatrixRun:
     if not environments:
         raise UsageError(f"No mix of {folder} has a result; run its matrix again.")
     return MatrixRun(document, environments)
-
-
-def render_results(runs: Sequence[MatrixRun], former: str = "") -> str:
-    """The whole document as Markdown.
-
-    former: the document as it was; the sections of it that none of the runs makes anew stay.
-    """
-    head = (
-        f"{TITLE}\n\nMilliseconds per iteration: mean (lowest to highest mean of a repetition) /"
-        " p99. The captured gain is that of the arm `mltcp` over the baseline, with its 95 %"
-        " interval; [experiments](README.md#reading-the-numbers) explains it, and the bound. The"
-        " command `scripts/results` makes this file; no table in it is typed."
-    )
-    made = "\n\n".join([*(_section(run) for run in runs), *_agreements(runs)])
-    return joined(sections(former) | sections(made) | {"": head})
-
-
-def _section(run: MatrixRun) -> str:
-    parts = [
-        f"## {run.name}",
-        made_by(run.name, "algorithm", ", ".join(run.algorithms)),
-        _made_by(run),
-        results_table(run.document),
-        *_expected(run.document),
-    ]
-    if table := neighbours_table(run.document):
-        parts.append(
-            "Throughput of the bulk flows next to the jobs, Mbit/s, and that over what they get"
-            " next to the arm's base."
-        )
-        parts.append(table)
-    if table := contenders_table(run.document):
-        parts.append(
-            f"An arm wins that has the shortest mean iteration, or one within {TIE:.1%} of it while"
-            " it needs less. Behind the best arm of each need is its captured gain, of the whole"
-            f" run and from iteration 10 on. {wins(run.document)}"
-        )
-        parts.append(table)
-        if queues := queues_table(run.document):
-            parts.append(
-                "Queues over reno's in the same mix, measured from themselves while their links"
-                " were busy: the median of the mixes without marks (lowest to highest)."
-            )
-            parts.append(queues)
-    return "\n\n".join(parts)
-
-
-def _expected(document: Mapping[str, Any]) -> list[str]:
-    """Return sentences on the expectations of its mixes; nothing where they don't say what they
-    expect.
-    """
-    count = sum(bool(entry.get("expected")) for entry in document["mixes"].values())
-    lines = [f"- {_MISSED} `{mix}`: {each}" for mix, each in missed(document)]
-    if not count:
-        return []
-    return ["\n".join(lines) or f"What is expected came out, in all mixes that say it: {count}."]
-
-
-def missed(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(mix, sentence on what it expects and didn't come out), of a matrix's document."""
-    mixes = document["mixes"].items()
-    return [(mix, each) for mix, entry in mixes for each in entry.get("missed", [])]
-
-
-def _agreements(runs: Sequence[MatrixRun]) -> list[str]:
-    """A section for each matrix that is among the runs both from a kernel and simulated."""
-    sections = []
-    for run in runs:
-        for other in runs:
-            same = run.document["name"] == other.document["name"]
-            if not same or run.simulated or not other.simulated:
-                continue
-            if table := agreement_table(run.document, other.document):
-                sections.append(
-                    f"## {run.name}: kernel and simulator\n\nMean iteration on the kernel /"
-                    " simulated, milliseconds, and the difference."
-                    f" {agree(run.document, other.document)}\n\n{table}"
-                )
-    return sections
 
 
 def _made_by(run: MatrixRun) -> str:
@@ -223,13 +141,93 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.1f}"
 
 
-def unexpected(text: str) -> list[str]:
-    """Return the lines of a results document on what didn't come out as expected."""
-    return [f"{each['mix']}: {each['sentence']}" for each in _UNEXPECTED.finditer(text)]
+def put_between(page: str, name: str, content: str) -> str:
+    """The page with the content between `<!-- results: NAME -->` and the `<!-- end -->` after it.
+
+    Raises UsageError where it has no such pair of marks.
+    """
+    begin, end = f"<!-- results: {name} -->\n", "<!-- end -->"
+    before, mark, rest = page.partition(begin)
+    _, closing, after = rest.partition(end)
+    if not mark or not closing:
+        raise UsageError(f"The document has no place for a table ({begin.strip()} … {end}).")
+    return f"{before}{begin}{content}\n{end}{after}"
 
 
-def put_table(text: str, run: MatrixRun) -> str:
-    """`text` with `run`'s table between `<!-- results: MATRIX -->` and `<!-- end -->`."""
-    return put_between(
-        text, str(run.document["name"]), f"{results_table(run.document)}\n\n{_made_by(run)}"
+def put_table(page: str, run: MatrixRun) -> str:
+    """`page` with the tables of `run` between the marks that bear its name."""
+    document = run.document
+    parts = [results_table(document), _missed(document), neighbours_table(document), _made_by(run)]
+    return put_between(page, run.name, "\n\n".join(part for part in parts if part))
+
+
+def _missed(document: Mapping[str, Any]) -> str:
+    """A line for each expectation of a mix that wasn't met."""
+    mixes = document["mixes"].items()
+    return "\n".join(
+        f"- Not as expected in `{mix}`: {each}"
+        for mix, entry in mixes
+        for each in entry.get("missed", [])
     )
+
+
+def agreement_table(kernel: Mapping[str, Any], simulated: Mapping[str, Any]) -> str:
+    """A row for each mix that both documents (`mltcp-matrix/1`) have, a column for each arm: mean
+    iteration on the kernel and simulated, milliseconds, and by how much the latter is longer.
+    "" where they have no arm in common.
+    """
+    rows = _common(kernel, simulated)
+    arms = dict.fromkeys(arm for means in rows.values() for arm in means)
+    if not arms:
+        return ""
+    lines = [["", *arms]]
+    for mix, means in rows.items():
+        cells = [_cell(*means[arm]) if arm in means else "" for arm in arms]
+        lines.append([f"`{mix}`", *cells])
+    return markdown(lines)
+
+
+def _common(
+    kernel: Mapping[str, Any], simulated: Mapping[str, Any]
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Per mix and arm: the mean iteration on the kernel and simulated, seconds."""
+    rows = {}
+    for mix, entry in kernel["mixes"].items():
+        others = simulated["mixes"].get(mix, {"arms": {}})["arms"]
+        means = {
+            arm: (each["mean_s"], others[arm]["mean_s"])
+            for arm, each in entry["arms"].items()
+            if arm in others and each["mean_s"] and others[arm]["mean_s"]
+        }
+        if means:
+            rows[mix] = means
+    return rows
+
+
+def _cell(kernel_s: float, simulated_s: float) -> str:
+    return f"{kernel_s * 1e3:.0f} / {simulated_s * 1e3:.0f} ({simulated_s / kernel_s - 1:+.1%})"
+
+
+def main(page: Path, folders: Sequence[Path]) -> None:
+    """Put the tables of these folders into the page, and how far kernel and simulator agree; a
+    matrix whose name the page lacks gets a section at its end."""
+    text = page.read_text(encoding="utf-8")
+    runs = {run.name: run for run in map(load_matrix_run, folders)}
+    for name, run in runs.items():
+        text = put_table(_with_marks(text, name), run)
+    for name, run in runs.items():
+        other = runs.get(f"{name}-simulated")
+        if other and (table := agreement_table(run.document, other.document)):
+            title = f"{name}: kernel and simulator"
+            said = "Mean iteration on the kernel / simulated, milliseconds, and the difference."
+            text = put_between(_with_marks(text, title), title, f"{said}\n\n{table}")
+    replace_file(page, text.encode())
+
+
+def _with_marks(page: str, name: str) -> str:
+    mark = f"<!-- results: {name} -->\n"
+    return page if mark in page else f"{page.rstrip()}\n\n## {name}\n\n{mark}<!-- end -->\n"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [Path(each) for each in sys.argv[2:]])

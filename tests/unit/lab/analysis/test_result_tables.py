@@ -1,0 +1,101 @@
+"""The published tables: made from matrices' folders, between the marks of a page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from support.result_tables import agreement_table, load_matrix_run, main, put_table
+from support.run_folders import experiment, make_run
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.analysis.write import save_matrix
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    arms = {"cubic": "cubic", "mltcp": "mltcp"}
+    for mix in ("first", "second"):
+        folder = make_run(tmp_path / "matrix" / mix, experiment(arms=arms))
+        (folder / "environment.json").write_text(
+            json.dumps(
+                {
+                    "outcome": "finished",
+                    "start": "2026-11-22T10:00:00+00:00",
+                    "command": "/somewhere/mltcp testbed matrix small",
+                    "cpus": 2,
+                    "cpu_model": "a processor",
+                    "kernel": {"release": "6.18"},
+                    "versions": {"mltcp-tools": "1.2", "algorithm": "0123abcd"},
+                    "warnings": [],
+                }
+            )
+        )
+    save_matrix(tmp_path / "matrix", "small", {"first": "one", "second": "two"}, {})
+    return tmp_path / "matrix"
+
+
+def test_tables_go_between_their_marks_and_say_what_made_them(matrix: Path, tmp_path: Path) -> None:
+    file = matrix / "second" / "environment.json"
+    file.write_text(file.read_text().replace("matrix small", "matrix small --only second"))
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- results: small -->\nold\n<!-- end -->\nb\n")
+    main(page, [matrix])
+    text = page.read_text()
+    assert text.startswith("a\n<!-- results: small -->\n| ")
+    assert text.endswith("kernel 6.18.\n<!-- end -->\nb\n")
+    assert "old" not in text
+    assert "`mltcp testbed matrix small` and `mltcp testbed matrix small --only second`, " in text
+    assert "2026-11-22; mltcp-tools 1.2, algorithm 0123abcd. 2 CPUs (a processor)," in text
+    own = load_matrix_run(matrix).document["mixes"]["first"]["arms"]["mltcp"]
+    (row,) = [line for line in text.splitlines() if line.startswith("| `first`")]
+    assert f"{own['mean_s'] * 1e3:.0f} (" in row.split("|")[3]
+    assert row.rstrip(" |").endswith("1.00 [1.00, 1.00]")
+
+
+def test_a_page_without_marks_gets_a_section_once(matrix: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Results\n\n## other\n\nstays\n")
+    main(page, [matrix])
+    text = page.read_text()
+    assert text.startswith("# Results\n\n## other\n\nstays\n\n## small\n\n<!-- results: small -->")
+    main(page, [matrix])
+    assert page.read_text() == text
+    with pytest.raises(UsageError, match="no place for a table"):
+        put_table("nothing", load_matrix_run(matrix))
+
+
+def test_what_is_not_as_expected_is_said_below_the_table(matrix: Path) -> None:
+    document = experiment() | {"expect": {"gain": {"mltcp": ["0%", "90%"]}}}
+    (matrix / "second" / "experiment.yaml").write_text(yaml.safe_dump(document))
+    save_matrix(matrix, "small", {"first": "one", "second": "two"}, {})
+    text = put_table("<!-- results: small -->\n<!-- end -->\n", load_matrix_run(matrix))
+    sentence = "The gain of mltcp is 100%, and at most 90% is expected."
+    assert f"- Not as expected in `second`: {sentence}\n" in text
+
+
+def test_what_is_no_matrix_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not the folder of a finished matrix"):
+        load_matrix_run(tmp_path)
+
+
+def test_a_simulated_matrix_is_held_against_the_kernels(matrix: Path, tmp_path: Path) -> None:
+    other = tmp_path / "simulated"
+    shutil.copytree(matrix, other)
+    for path in other.glob("*/environment.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "simulated": True}))
+    file = other / "matrix.json"
+    document = json.loads(file.read_text())
+    document["mixes"]["first"]["arms"]["mltcp"]["mean_s"] *= 1.5
+    file.write_text(json.dumps(document))
+    page = tmp_path / "page.md"
+    page.write_text("")
+    main(page, [matrix, other])
+    text = page.read_text()
+    assert "## small-simulated\n" in text
+    assert "## small: kernel and simulator\n" in text
+    assert text.count("(+50.0%)") == 1
+    assert agreement_table({"mixes": {}}, document) == ""
