@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from mltcp_tools.lab.profiling.profile import Profile
 
 
-# A job that never computes may be two jobs that compute in turn.
+# A job that never computes, or that reaches several servers' ports, may be several jobs.
 _RESTLESS = 0.95
 
 
@@ -112,20 +111,13 @@ def command(
 def _from_capture(
     path: Path, by: By, selected: tuple[str, ...], near: float | None
 ) -> list[Profile]:
-    from mltcp_tools.lab.profiling.capture import Capture, read_capture
+    from mltcp_tools.lab.profiling.capture import read_capture
     from mltcp_tools.lab.profiling.from_capture import profiles_of_capture
-    from mltcp_tools.lab.profiling.mixed import separate
     from mltcp_tools.lab.profiling.progress import FileBar
     from mltcp_tools.lab.profiling.selector import Selector
 
-    def read(selectors: Sequence[Selector]) -> Capture:
-        with FileBar(path.name) as bar:
-            return read_capture(path, by, selectors, bar.at)
-
-    named = [Selector.parse(each) for each in selected]
-    capture, notes = separate(read(named), read, split=by == "host" and not named)
-    for note in notes:
-        say(note)
+    with FileBar(path.name) as bar:
+        capture = read_capture(path, by, [Selector.parse(each) for each in selected], bar.at)
     for size, what in (
         (capture.left_out, "belong to none of the jobs"),
         (capture.repeated, "came more than once and count once"),
@@ -135,11 +127,14 @@ def _from_capture(
             say(f"{format_bytes(size)} {what}.")
     profiles = profiles_of_capture(capture, near)
     for profile in profiles:
-        if profile.communication_s > _RESTLESS * profile.period_s and not notes:
-            over = counted(len(capture.connections[profile.name]), "connection")
+        own = capture.connections[profile.name]
+        # Of a connection's two ports, the lower one is the server's.
+        servers = {min(each.port, each.other_port) for each in own}
+        busy = profile.communication_s / profile.period_s
+        if busy > _RESTLESS or (by == "host" and not selected and len(servers) > 1):
             say(
-                f"{profile.name} sends for {profile.communication_s / profile.period_s:.0%} of the"
-                f" time, over {over}; if these are several jobs, name each with"
-                " --select NAME=HOST:PORT."
+                f"{profile.name} sends for {busy:.0%} of the time, over"
+                f" {counted(len(own), 'connection')} to {counted(len(servers), 'port')}; if these"
+                " are several jobs, name each with --select NAME=HOST:PORT."
             )
     return profiles

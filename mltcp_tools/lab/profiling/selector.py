@@ -35,11 +35,6 @@ class Place:
             ipaddress.ip_network(host.strip("[]"), strict=False) if host else None, int(port)
         )
 
-    @classmethod
-    def of(cls, address: Address, port: int) -> Place:
-        """The place `HOST:PORT`."""
-        return cls(ipaddress.ip_network(address), port)
-
     def __str__(self) -> str:
         """As `parse` reads it."""
         host = "" if self.network is None else str(self.network).removesuffix("/32")

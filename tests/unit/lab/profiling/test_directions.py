@@ -188,69 +188,6 @@ def test_places_are_written_as_they_are_read(text: str, place: Place) -> None:
     assert str(place) == text
 
 
-def two_jobs(one: JobSpec, other: JobSpec, flows: int = 2) -> list[Sent]:
-    """Two jobs on one host, to one server each, over several connections."""
-    return [
-        replace(each, source_port=41_000 + 100 * number + flow)
-        for number, spec in enumerate((one, other), 1)
-        for flow in range(flows)
-        for each in segments(
-            replace(spec, bytes_per_iteration=spec.bytes_per_iteration // flows),
-            RATE / flows,
-            "10.0.1.1",
-            port=5000 + number,
-            size=9000,
-        )
-    ]
-
-
-SLOW = JobSpec(bytes_per_iteration=2_500_000, compute_s=1.042, iterations=24)
-QUICK = JobSpec(bytes_per_iteration=2_500_000, compute_s=0.787, iterations=30)
-
-
-def test_two_jobs_on_one_host_are_taken_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write_capture(tmp_path / "x.pcap", two_jobs(QUICK, SLOW))
-    assert main(["profile", "--pcap", str(path), "--json"]) == 0
-    out, err = capsys.readouterr()
-    jobs = json.loads(out)["jobs"]
-    assert list(jobs) == ["10.0.1.1:5001", "10.0.1.1:5002"]
-    for job, spec in zip(jobs.values(), (QUICK, SLOW), strict=True):
-        assert job["period_s"] == pytest.approx(spec.compute_s + BURST_S, rel=0.01)
-        assert job["bytes"] == pytest.approx(2_500_000, rel=0.02)
-    assert "10.0.1.1 is 2 jobs" in err
-    assert "--select NAME=10.0.1.1:5001" in err
-    options = ["--select", "a=10.0.1.1:5001", "--select", "b=10.0.1.1:5002"]
-    assert main(["profile", "--pcap", str(path), *options, "--json"]) == 0
-    out, err = capsys.readouterr()
-    named = json.loads(out)["jobs"]
-    assert [job["period_s"] for job in named.values()] == [job["period_s"] for job in jobs.values()]
-    assert "jobs, as its connections" not in err
-
-
-def test_periods_that_one_job_could_have_are_only_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    twice = replace(QUICK, compute_s=2 * QUICK.compute_s + BURST_S, iterations=15)
-    path = write_capture(tmp_path / "x.pcap", two_jobs(QUICK, twice))
-    assert main(["profile", "--pcap", str(path), "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert list(json.loads(out)["jobs"]) == ["10.0.1.1"]
-    assert "10.0.1.1 may be several jobs" in err
-
-
-def test_connections_of_one_job_stay_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sent = [each for each in two_jobs(QUICK, SLOW, flows=4) if each.port == 5001]
-    path = write_capture(tmp_path / "x.pcap", sent)
-    assert main(["profile", "--pcap", str(path), "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert list(json.loads(out)["jobs"]) == ["10.0.1.1"]
-    assert err == ""
-
-
 def test_who_never_rests_over_several_connections_is_pointed_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -266,4 +203,24 @@ def test_who_never_rests_over_several_connections_is_pointed_out(
     out, err = capsys.readouterr()
     (job,) = json.loads(out)["jobs"].values()
     assert job["period_s"] == pytest.approx(0.5, rel=0.01)
-    assert "of the time, over 2 connections; if these are several jobs" in err
+    assert "of the time, over 2 connections to 2 ports; if these are several jobs" in err
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+def test_a_host_that_reaches_several_ports_is_pointed_out(
+    ports: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = JobSpec(bytes_per_iteration=2_500_000, compute_s=0.787, iterations=30)
+    slow = JobSpec(bytes_per_iteration=2_500_000, compute_s=1.042, iterations=24)
+    sent = [
+        each
+        for number, spec in enumerate((quick, slow)[:ports], 1)
+        for each in segments(spec, RATE, "10.0.1.1", port=5000 + number, size=9000)
+    ]
+    path = write_capture(tmp_path / "x.pcap", sent)
+    assert main(["profile", "--pcap", str(path)]) == 0
+    assert ("to 2 ports; if these are several jobs" in capsys.readouterr().err) == (ports == 2)
+    if ports == 2:
+        named = ["--select", "a=10.0.1.1:5001", "--select", "b=10.0.1.1:5002"]
+        assert main(["profile", "--pcap", str(path), *named]) == 0
+        assert "several jobs" not in capsys.readouterr().err
