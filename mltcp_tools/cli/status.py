@@ -112,8 +112,8 @@ def _status_of(name: str) -> Status:
     is_flag=True,
     help="Print only what needs doing, and end with exit code 10 where nothing is loaded, 11 where"
     " another build is, or one from elsewhere, 12 where sockets run programs of an earlier load, 13"
-    " where the agent is enabled or was killed, and doesn't run; the first of these that holds. 0:"
-    " all is well.",
+    " where the agent is enabled or was killed, and doesn't run, 14 where another program sets the"
+    " congestion control of attached connections; the first of these that holds. 0: all is well.",
 )
 def command(backend: str, as_json: bool, check: bool) -> None:
     """Show the congestion controls in the kernel, the sockets that use them, and the jobs.

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,22 +18,26 @@ import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connected import holder, with_pid
 from netns.following import BURST, DEFAULT, shown
+from netns.own_programs import compile_here
 from netns.trainings import Training, training
 from support.holding_process import FIRST_CC
 from support.waiting import wait_for
 
+from mltcp_tools.cli.main import main
 from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host import cgroups
+from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.live.agent import follow
 from mltcp_tools.live.agent.attaching import forget_closed
 from mltcp_tools.live.agent.follow import Follower
+from mltcp_tools.live.agent.health import OVERRIDDEN
 from mltcp_tools.live.agent.rules import ALL, Rule
 from mltcp_tools.live.agent.wakeups import Tracepoint
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.state import StateFiles
-from mltcp_tools.live.observe.board import read_boards
+from mltcp_tools.live.observe.board import read_boards, read_overridden
 from mltcp_tools.live.sources.messages import Mailbox
 
 backend = backend_fixture(fresh_and_loaded)
@@ -389,3 +393,75 @@ def test_same_job_number_in_two_containers_is_not_one_job(
             both = "both are attached"
             wait_for(lambda: follower.step() or one.ccs() == two.ccs() == ["mltcp"], both)
             assert len(set(follower.jobs())) == 2
+
+
+def test_process_that_leaves_its_jobs_cgroup_is_given_back(
+    backend: Backend, mark: str, node: Path
+) -> None:
+    said: list[str] = []
+    rule = Rule(SLURM, Target(patterns=(mark,)), kinds=(ALL,))
+    with (
+        training(mark, through=within(node / "job_7")) as orphan,
+        training(mark, through=within(node / "job_8")) as other,
+        Follower([rule], backend, said.append) as follower,
+    ):
+        orphan.ask("connect")
+        other.ask("connect")
+        both = "both are attached"
+        wait_for(lambda: follower.step() or orphan.ccs() == other.ccs() == ["mltcp"], both)
+        for place in ("elsewhere", "job_9"):
+            (node / place).mkdir()
+            (node / place / "cgroup.procs").write_text(str(orphan.process.pid))
+            if place == "elsewhere":
+                (node / "job_7").rmdir()
+                wait_for(lambda: follower.step() or orphan.ccs() == [DEFAULT], "given back")
+                wait_for(lambda: follower.step() or follower.jobs() == ["slurm-8"], "it ends")
+            else:
+                wait_for(lambda: follower.step() or "slurm-9" in follower.jobs(), "the new job")
+                wait_for(lambda: follower.step() or orphan.ccs() == ["mltcp"], "attached")
+        assert other.ccs() == ["mltcp"]
+    (sentence,) = (each for each in said if "has left" in each)
+    assert f"{orphan.process.pid} has left /{node.name}/job_7" in sentence
+
+
+@pytest.mark.bpf
+def test_program_that_sets_congestion_control_is_named(
+    backend: Backend, mark: str, node: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    place = node / "tuned/job"
+    with (
+        training(mark, through=within(place)) as job,
+        BpfObject(compile_here("overriding", tmp_path), None) as program,
+        Follower([rule], backend, said.append) as follower,
+    ):
+        end = link_to(program, place.parent)
+        job.ask("connect")
+        rounds = 0
+        while not read_overridden():
+            job.ask("train 3 0.01 1000")
+            follower.replace_rules([rule])
+            follower.step()
+            rounds += 1
+            assert rounds < 2000, said
+        (sentence,) = read_overridden()
+        assert f"another_tuner of /{node.name}/tuned" in sentence
+        assert main(["status", "--check"]) == OVERRIDDEN
+        assert sentence in capsys.readouterr().out
+        for _ in range(50):
+            job.ask("train 3 0.01 1000")
+            follower.replace_rules([rule])
+            follower.step()
+        assert sum("taking them in again" in each for each in said) == 1
+        end()
+        wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached once it is gone")
+    assert read_overridden() == []
+
+
+def link_to(program: BpfObject, cgroup: Path) -> Callable[[], None]:
+    folder = os.open(cgroup, os.O_RDONLY)
+    try:
+        return program.link_to_cgroup("another_tuner", folder)
+    finally:
+        os.close(folder)

@@ -15,11 +15,14 @@ from pathlib import Path
 from mltcp_tools.kernel.backends.bpf_sockets import KernelSockets
 from mltcp_tools.kernel.backends.catch import CHOICES, Catch, Catcher
 from mltcp_tools.kernel.backends.pins import Home, explain
-from mltcp_tools.kernel.native.bpf_object import CGROUP_SOCK_OPS
+from mltcp_tools.kernel.native.bpf_maps import CGROUP_SOCK_OPS
 from mltcp_tools.kernel.native.libbpf import BpfError
 from mltcp_tools.kernel.native.uapi import RULE_PORTS
 
 RULE = struct.Struct(f"=IIQ16s{32 * CHOICES}sI{RULE_PORTS}I4x")  # struct mltcp_rule
+CATCHING = "catch_new"
+"""The name of the program on each cgroup."""
+
 _CHOICE = struct.Struct("=16s16s")  # struct mltcp_choice
 _KEY = struct.Struct("=QI4x")  # struct bpf_cgroup_storage_key
 
@@ -53,7 +56,7 @@ class BpfCatcher(Catcher):
         linked = path in self._links
         try:
             if not linked:
-                self._links[path] = self._kernel.object.link_to_cgroup("catch_new", folder)
+                self._links[path] = self._kernel.object.link_to_cgroup(CATCHING, folder)
             key = _KEY.pack(os.fstat(folder).st_ino, CGROUP_SOCK_OPS)
             with self._kernel.object.map("mltcp_rules") as rules:
                 rules.set(key, packed(rule, self._home))

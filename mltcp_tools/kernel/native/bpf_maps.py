@@ -13,6 +13,9 @@ from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.native.libbpf import BpfError, check, ffi, found, library
 
 MAP_TYPE_STRUCT_OPS = 26
+CGROUP_SOCK_OPS = 3
+"""enum bpf_attach_type."""
+
 PROGRAM_TYPE_SCHED_CLS = 3
 PROGRAM_TYPE_STRUCT_OPS = 27
 STRUCT_OPS_INUSE = 1
@@ -142,20 +145,37 @@ def _maps(identifiers: Iterable[int]) -> Iterator[BpfMap]:
 
 def _map_ids(identifier: int, kind: int) -> list[int]:
     """Ids of the maps of a program of this kind; none where that is no such program's id."""
+    maps = ffi.new("uint32_t[64]")
+    info = _program_info(identifier, maps)
+    return list(maps[0 : min(info.nr_map_ids, 64)]) if info and info.type == kind else []
+
+
+def _program_info(identifier: int, maps: Any) -> Any:
+    """The struct bpf_prog_info of a program, None where there is none. maps: gets map ids."""
     fd = found(library().call.bpf_prog_get_fd_by_id(identifier), f"opening program {identifier}")
     if fd is None:
-        return []
+        return None
     try:
         info = ffi.new("struct bpf_prog_info *")
-        maps = ffi.new("uint32_t[64]")
-        info.nr_map_ids, info.map_ids = 64, int(ffi.cast("uintptr_t", maps))
+        info.nr_map_ids, info.map_ids = len(maps), int(ffi.cast("uintptr_t", maps))
         length = ffi.new("uint32_t *", ffi.sizeof("struct bpf_prog_info"))
         check(library().call.bpf_obj_get_info_by_fd(fd, info, length), "program info")
-        if info.type != kind:
-            return []
-        return list(maps[0 : min(info.nr_map_ids, 64)])
+        return info
     finally:
         os.close(fd)
+
+
+def sock_ops_programs(cgroup: Path) -> list[str]:
+    """Names of the sock_ops programs that are attached to the cgroup itself."""
+    ids, count = ffi.new("uint32_t[64]"), ffi.new("uint32_t *", 64)
+    folder = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        call = library().call.bpf_prog_query
+        check(call(folder, CGROUP_SOCK_OPS, 0, ffi.NULL, ids, count), f"looking at {cgroup}")
+    finally:
+        os.close(folder)
+    infos = [_program_info(each, ffi.new("uint32_t[1]")) for each in ids[0 : count[0]]]
+    return [ffi.string(info.name).decode(errors="replace") for info in infos if info]
 
 
 class RingReader(Closing):

@@ -12,9 +12,6 @@ from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.libbpf import BpfError, check, ffi, library
 
-CGROUP_SOCK_OPS = 3
-"""enum bpf_attach_type."""
-
 
 class BpfObject(Closing):
     """A loaded object file. A context manager: leaving it closes our handles, not the kernel's

@@ -39,6 +39,8 @@ struct bpf_prog_info {
     char name[16];
 };
 int bpf_prog_get_fd_by_id(uint32_t id);
+int bpf_prog_query(int target_fd, int type, uint32_t flags, uint32_t *attach_flags,
+                   uint32_t *ids, uint32_t *count);
 int bpf_enable_stats(int type);
 int libbpf_set_print(int (*print)(int level, const char *format, void *arguments));
 const char *libbpf_version_string(void);

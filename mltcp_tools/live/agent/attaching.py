@@ -112,6 +112,7 @@ def _fresh(watched: Watched, sockets: Sequence[Socket], now_s: float) -> set[int
     watched.senders = sum(
         each.cookie in watched.settled and each.bytes_sent > each.bytes_received for each in sockets
     )
+    watched.losses = {each: loss for each, loss in watched.losses.items() if each in cookies}
     watched.doubted = {each: when for each, when in watched.doubted.items() if each in cookies}
     return {
         each.cookie

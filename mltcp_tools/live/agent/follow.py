@@ -206,6 +206,12 @@ class Follower:
                 self._ask(watched)
             if watched.is_left_alone or watched.declined is None:
                 continue
+            if watched.job is not None and not watched.job.is_place_of(watched.process):
+                self._notices.say(
+                    f"Process {watched.process.pid} has left {watched.job.place}, so it is no"
+                    f" longer of job {watched.job.job.name}."
+                )
+                self._let_go(watched)
             if watched.job is None and watched.rule.job is not None:
                 name = name_of(watched.rule.job, watched.process, self._watchlist.environments)
                 if name and is_template(watched.rule.job):

@@ -6,6 +6,7 @@ import dataclasses
 
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.live.agent.rules import Rule
+from mltcp_tools.live.attach.processes import Process
 from mltcp_tools.live.sources.messages import Message
 from mltcp_tools.live.sources.metadata import Chooser, Metadata
 from mltcp_tools.live.sources.rhythm import Rhythm
@@ -25,11 +26,20 @@ class Followed:
         self.rule = rule
         self.owner = owner
         self.place = place
+        self.overridden = (0.0, "")
+        """The sentence on another program that sets its congestion control, and until when it is
+        to be shown."""
         self._chooser = Chooser()
         self._rhythm = Rhythm()
         self._spoken = False
         self._learned: Metadata | None = None
         self._said: Metadata | None = None
+
+    def is_place_of(self, process: Process) -> bool:
+        """Return whether the process is still in the cgroup that gave it the job's name, if one
+        did."""
+        below = f"{self.place}/"
+        return not self.place or any(f"{each}/".startswith(below) for each in process.cgroups)
 
     def hear(self, message: Message) -> None:
         """One of its processes tells an iteration."""

@@ -12,9 +12,9 @@ from mltcp_tools.kernel.host.leases import Lease, leases
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.removal import UNIT
 from mltcp_tools.live.attach.replacement import orphaned
-from mltcp_tools.live.observe.board import killed_followers
+from mltcp_tools.live.observe.board import killed_followers, read_overridden
 
-NOTHING, STALE, ORPHANED, DEAD = 10, 11, 12, 13
+NOTHING, STALE, ORPHANED, DEAD, OVERRIDDEN = 10, 11, 12, 13, 14
 """Exit codes of `mltcp status --check`."""
 
 
@@ -67,6 +67,7 @@ def problems(backend: str) -> list[tuple[int, str]]:
                     " `mltcp detach --all`.",
                 )
             )
+    found += [(OVERRIDDEN, each) for each in read_overridden()]
     return sorted(found, key=lambda each: each[0])
 
 

@@ -150,7 +150,9 @@ class Learning:
         self._publish(views, flows, now_s)
         try:
             ended = [view for at_s, view in self._ended if at_s > now_s - _ENDED_S]
-            self._board.write(views, ended)
+            overridden = [each.overridden for each in self._jobs.values()]
+            said = [sentence for until_s, sentence in overridden if now_s < until_s]
+            self._board.write(views, ended, said)
         except OSError as error:
             self._notices.warn(f"Other commands can't see what the agent knows: {reason(error)}")
         return {flow.cookie: flow.job_id for flow in flows}

@@ -1,19 +1,31 @@
-"""Attached connections that somebody else detaches, moves to another job, or gives back.
+"""Attached connections that somebody else detaches, moves to another job, gives back or switches.
 
-What an operator does by hand overrides the rules: the agent reports it and leaves it so.
+What an operator does by hand overrides the rules: the agent reports it and leaves it so. A program
+that sets their congestion control again and again is named, and given ever more time.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
+from mltcp_tools.errors import HostError, reason
 from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.kernel.backends.bpf_catch import CATCHING
+from mltcp_tools.kernel.host import cgroups
+from mltcp_tools.kernel.native.bpf_maps import sock_ops_programs
 from mltcp_tools.live.agent.notices import Notices
-from mltcp_tools.live.agent.watchlist import Watched
+from mltcp_tools.live.agent.watchlist import Loss, Watched
 from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
 from mltcp_tools.live.attach.state import StateFiles
+
+_AGAIN_S = 60.0
+"""Lost within that of being attached anew, a connection is lost again, and not by an unload."""
+
+_WAIT_S = 1.0
+_WAIT_MOST_S = 300.0
 
 
 def notice_taken(
@@ -63,12 +75,7 @@ def _notice(
     missing = _missing(watched, tags)
     watched.ours -= missing
     if lost := _open(watched, missing):
-        watched.settled -= lost
-        watched.known = set()
-        notices.say(
-            f"{job.name}: the kernel has lost {_connections(len(lost))} of process {pid}, as by an"
-            " unload; taking them in again."
-        )
+        _take_in_again(watched, lost, notices)
     where = Counter(owners[cookie].name if cookie in owners else "" for cookie in taken)
     for other, count in where.items():
         what = f"{job.name}: {_connections(count)} of process {pid}"
@@ -90,6 +97,58 @@ def _notice(
         watched.ours |= back
         watched.job.job = replace(job, id=owners[next(iter(back))].id)
         notices.say(f"{job.name}: {_connections(len(back))} of process {pid} given back.")
+
+
+def _take_in_again(watched: Watched, lost: Set[int], notices: Notices) -> None:
+    """Have lost connections attached anew: at once, or later if they are lost again and again."""
+    assert watched.job is not None
+    now_s, name, pid = time.monotonic(), watched.job.job.name, watched.process.pid
+    again = {
+        each: loss
+        for each in lost
+        if (loss := watched.losses.get(each)) and now_s - loss.at_s < loss.wait_s + _AGAIN_S
+    }
+    for each in lost:
+        count, wait_s = 1, 0.0
+        if each in again:
+            count = again[each].count + 1
+            wait_s = min(_WAIT_MOST_S, max(_WAIT_S, 2 * again[each].wait_s))
+            watched.doubted[each] = now_s + wait_s, wait_s
+        watched.losses[each] = Loss(now_s, count, wait_s)
+    watched.settled -= lost
+    watched.known = set()
+    if len(again) < len(lost):
+        notices.say(
+            f"{name}: the kernel has lost {_connections(len(lost) - len(again))} of process {pid},"
+            " as by an unload; taking them in again."
+        )
+    if again:
+        most = max((watched.losses[each] for each in again), key=lambda loss: loss.count)
+        watched.job.overridden = (
+            now_s + 2 * _WAIT_MOST_S,
+            f"{name}: another program sets the congestion control of {_connections(len(again))} of"
+            f" process {pid}, {most.count} times so far (sock_ops programs of its cgroups:"
+            f" {_others_programs(watched.process.cgroup)}); stop that program, or leave the job out"
+            " of the rules.",
+        )
+        sentence = f"{watched.job.overridden[1]} Next try in {most.wait_s:g} s."
+        notices.tell(f"overriding {name}", sentence, f"{name}: this goes on.")
+
+
+def _others_programs(cgroup: str) -> str:
+    """Names of the programs, but ours, that see each connection of a cgroup, each with where it is
+    attached."""
+    found = []
+    try:
+        folder = cgroups.root() / cgroup.removeprefix("/")
+        while folder.is_relative_to(cgroups.root()):
+            for name in sock_ops_programs(folder):
+                if name != CATCHING:
+                    found.append(f"{name} of {cgroups.below_mount(str(folder))}")
+            folder = folder.parent
+    except (HostError, OSError) as error:
+        return f"unknown, {reason(error)}"
+    return ", ".join(found) or "none"
 
 
 def _open(watched: Watched, cookies: Set[int]) -> set[int]:

@@ -20,6 +20,15 @@ _YOUNG_S = 3.0
 """A process this young may still become another program (exec), so it is looked at again."""
 
 
+@dataclass(frozen=True)
+class Loss:
+    """The latest of so many losses of an attached connection, and how long it is let be."""
+
+    at_s: float
+    count: int
+    wait_s: float
+
+
 @dataclass
 class Watched:
     """A process that a rule fits.
@@ -32,7 +41,8 @@ class Watched:
     far as known here. left: cookies of those that somebody else has detached or moved to another
     job, which stay so, whatever the rules say. declined: whether it wants to be left alone;
     None until that was looked at, and anew after an exec. manages: whether it is root's beside
-    another user's processes of the job, such as slurmstepd, and so belongs to no job.
+    another user's processes of the job, such as slurmstepd, and so belongs to no job. losses: by
+    cookie, of connections that ran something else though nobody detached them.
     """
 
     process: Process
@@ -48,6 +58,7 @@ class Watched:
     left: set[int] = field(default_factory=set)
     declined: bool | None = None
     manages: bool = False
+    losses: dict[int, Loss] = field(default_factory=dict)
 
     @property
     def is_left_alone(self) -> bool:

@@ -49,8 +49,14 @@ class Board:
     def __exit__(self, *_: object) -> None:
         self._path.unlink(missing_ok=True)
 
-    def write(self, views: Sequence[JobView], ended: Iterable[JobView] = ()) -> None:
-        """Show these jobs, and those that have ended of late.
+    def write(
+        self,
+        views: Sequence[JobView],
+        ended: Iterable[JobView] = (),
+        overridden: Sequence[str] = (),
+    ) -> None:
+        """Show these jobs, those that have ended of late, and a sentence on each of those whose
+        congestion control another program sets.
 
         A reader finds the old ones or the new ones, never half of them.
         """
@@ -61,6 +67,7 @@ class Board:
             "written_s": time.monotonic(),
             "jobs": [dataclasses.asdict(view) for view in views],
             "ended": [dataclasses.asdict(view) for view in ended],
+            "overridden": [*overridden],
         }
         replace_file(self._path, json.dumps(document).encode())
 
@@ -82,6 +89,12 @@ def read_ended(folder: Path = BOARDS) -> list[JobView]:
     return [view for path in paths for view in _read(path, "ended")]
 
 
+def read_overridden(folder: Path = BOARDS) -> list[str]:
+    """Return what living followers say of other programs that set congestion control."""
+    paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    return [str(each) for path in paths for each in _document(path).get("overridden", [])]
+
+
 def killed_followers(folder: Path = BOARDS) -> list[int]:
     """Pids of followers that ended without taking leave, since the last one began."""
     paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
@@ -98,23 +111,30 @@ def forget_killed(folder: Path = BOARDS) -> None:
 
 def _read(path: Path, which: str = "jobs") -> list[JobView]:
     """The jobs of one file, or the `ended` ones; none when it isn't to be believed."""
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return [_view(entry) for entry in _document(path).get(which, [])]
+    return []
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """The content of one file; empty when it isn't to be believed."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, MltcpError):
         with open(path, "rb", opener=_no_link) as file:
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode) or info.st_uid not in (0, os.geteuid()):
-                return []
+                return {}
             if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                return []
-            document = json.loads(file.read(_LARGEST))
+                return {}
+            document: dict[str, Any] = json.loads(file.read(_LARGEST))
         if document["schema"] != SCHEMA or f"{document['pid']}.json" != path.name:
-            return []
+            return {}
         age_s = time.monotonic() - document["written_s"]
         if not 0 <= age_s <= FRESH_S:
-            return []
+            return {}
         if process(document["pid"]).start_ticks != document["start_ticks"]:
-            return []
-        return [_view(entry) for entry in document.get(which, [])]
-    return []
+            return {}
+        return document
+    return {}
 
 
 def _writer_runs(path: Path) -> bool:

@@ -8,8 +8,8 @@ import struct
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.clsact import add_egress
-from mltcp_tools.kernel.native.bpf_maps import BpfMap
-from mltcp_tools.kernel.native.bpf_object import CGROUP_SOCK_OPS, BpfObject
+from mltcp_tools.kernel.native.bpf_maps import CGROUP_SOCK_OPS, BpfMap
+from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
 from mltcp_tools.kernel.native.rate import pack_params
 from mltcp_tools.lab.experiments.arms import Arm
