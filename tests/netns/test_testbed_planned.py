@@ -47,7 +47,7 @@ def overlapping(bursts: pd.DataFrame) -> int:
 def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run_experiment(load_experiment(experiment), folder)
-    bursts = pd.read_parquet(folder / "bursts.parquet")
+    bursts = pd.read_csv(folder / "bursts.csv")
     run = load_run(folder)
     if not any(each.disturbed for each in undisturbed(run).found.values()):
         # Both jobs start at the same instant, so that without a plan they collide.
@@ -66,7 +66,7 @@ def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None
     assert f"planned: score {plan['score']:.3f} of at most {plan['bound']:.3f}" in render_text(
         result
     )
-    iterations = pd.read_parquet(folder / "iterations.parquet")
+    iterations = pd.read_csv(folder / "iterations.csv")
     planned = iterations[iterations["arm"] == "planned"]
     assert (planned["waited_s"] > 0).any()
     for job, own in planned[planned["iteration"] == 1].groupby("job"):

@@ -85,7 +85,7 @@ def test_a_treated_arm_runs_to_its_end_and_leaves_nothing(
 ) -> None:
     before, here = left_behind(), cgroups.own()
     run_experiment(parse_experiment(EXPERIMENT.replace("ARM", arm), "small.yaml"), tmp_path / "run")
-    iterations = pd.read_parquet(tmp_path / "run" / "iterations.parquet")
+    iterations = pd.read_csv(tmp_path / "run" / "iterations.csv")
     assert iterations.groupby("arm").size().to_dict() == {"reno": 8, "treated": 8}
     assert set(iterations.columns) <= set(COLUMNS["iterations"])
     said = " ".join(load_run(tmp_path / "run").environment["warnings"])
@@ -104,7 +104,7 @@ def test_flows_keep_to_the_uplink_that_is_said(tmp_path: Path) -> None:
     text = text.replace("ARM", "{cc: mltcp_int, treatment: {rates: {uplink: 10mbit}}}")
     text = text.replace("count: 2, ", "")
     run_experiment(parse_experiment(text, "small.yaml"), tmp_path / "run")
-    iterations = pd.read_parquet(tmp_path / "run" / "iterations.parquet")
+    iterations = pd.read_csv(tmp_path / "run" / "iterations.csv")
     assert iterations[iterations["arm"] == "treated"]["comm_s"].median() > 0.16
 
 
@@ -113,7 +113,7 @@ def test_jobs_that_compress_run_to_their_end(tmp_path: Path) -> None:
     arm = "{cc: reno, treatment: {priorities: {}}}"
     text = COMPRESSING.replace("ARM", arm)
     run_experiment(parse_experiment(text, "small.yaml"), tmp_path / "run")
-    iterations = pd.read_parquet(tmp_path / "run" / "iterations.parquet")
+    iterations = pd.read_csv(tmp_path / "run" / "iterations.csv")
     sent = iterations.groupby("arm")["bytes"].agg(set).to_dict()
     assert sent["reno"] == {200_000}
     assert sent["treated"] <= {100_000, 200_000}

@@ -106,8 +106,7 @@ def make_run(folder: Path, document: dict[str, Any] | None = None, *, jitter: fl
         ("samples", pd.DataFrame(samples)),
         ("flow_events", pd.DataFrame(events)),
     ):
-        table.to_parquet(folder / f"{name}.parquet", index=False)
-        table.round(6).to_csv(folder / f"{name}.csv", index=False)
+        table.to_csv(folder / f"{name}.csv", index=False)
     return folder
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.live.observe.tables import COLUMNS, columns_of
 
-_FLOAT = "%.9g"
+_FLOAT = "%.12g"
 PLAN = "plan.json"
 PLAN_SCHEMA = "mltcp-run-plan/1"
 """The times at which jobs of planned arms communicate (planning/arms.py); absent where no arm is
@@ -22,7 +22,7 @@ RARE = ("flow_events", "bulk", "requests", "disturbance")
 
 
 def write_tables(folder: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Write these tables, as Parquet and CSV; a reader finds old ones or new ones, never halves.
+    """Write these tables as CSV; a reader finds old ones or new ones, never halves.
 
     Rows may lack columns that nobody could fill in; those are left out of the file.
     """
@@ -37,6 +37,5 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _write(folder: Path, name: str, table: pd.DataFrame) -> None:
-    replace_file(folder / f"{name}.parquet", table.to_parquet(index=False))
     text = table.to_csv(index=False, float_format=_FLOAT)
     replace_file(folder / f"{name}.csv", text.encode())

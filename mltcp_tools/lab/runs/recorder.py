@@ -1,4 +1,4 @@
-"""The tables of a run folder: rows from the emulators' results, written as Parquet and CSV.
+"""The tables of a run folder: rows from the emulators' results, written as CSV.
 
 Seconds (`*_s`) count from the instant the arm's jobs started in that repetition. The columns are
 those of COLUMNS in live/observe/tables.py. TCP samples are kept for the first and last TRACED

@@ -79,10 +79,7 @@ def load_run(path: str | Path) -> Run:
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
         raise UsageError(f"{folder} {what}; name a folder written by `mltcp testbed run`.")
-    known = [
-        "experiment.yaml",
-        *(f"{name}{end}" for name in TABLES for end in (".parquet", ".csv")),
-    ]
+    known = ["experiment.yaml", *(f"{name}.csv" for name in TABLES)]
     if not any((folder / name).is_file() for name in known):
         raise UsageError(
             f"{folder} is not a run folder: it has no experiment.yaml and no table of iterations; "
@@ -108,7 +105,7 @@ def _expects(name: str, folder: Path, experiment: DescribedExperiment) -> bool:
     samples from a testbed, not from a recording of attached jobs. Of jobs that reduce tensors there
     are iterations and bursts alone.
     """
-    if any((folder / f"{name}{end}").is_file() for end in (".parquet", ".csv")):
+    if (folder / f"{name}.csv").is_file():
         return True
     if experiment.reduces:
         return name in ("iterations", "bursts")

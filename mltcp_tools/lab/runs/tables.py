@@ -1,7 +1,6 @@
 """The tables of a run folder, read so that damage costs as little as possible.
 
-Each table is stored twice, as NAME.parquet and NAME.csv. The Parquet file is read where it can be,
-else the CSV file. What could not be used is described in sentences, never raised.
+What could not be used is described in sentences, never raised.
 """
 
 from __future__ import annotations
@@ -68,33 +67,24 @@ def read_table(folder: Path, name: str, problems: list[str]) -> pd.DataFrame:
 
     Whatever is missing or was left out is appended to `problems`, one sentence each.
     """
-    for suffix, read in ((".parquet", _read_parquet), (".csv", _read_csv)):
-        path = folder / f"{name}{suffix}"
-        if not path.is_file():
-            continue
-        try:
-            raw = read(path, problems)
-        except Exception as error:  # pyarrow and pandas raise many kinds on damaged files
-            problems.append(f"{path.name} can't be read ({_first_line(error)}).")
-            continue
-        missing = [column for column in _REQUIRED[name] if column not in raw.columns]
-        if missing:
-            problems.append(f"{path.name} lacks the columns {', '.join(missing)}.")
-            continue
-        if suffix == ".csv" and (folder / f"{name}.parquet").is_file():
-            problems.append(f"{path.name} is used in place of {name}.parquet.")
-        return _clean(raw, name, path.name, problems)
-    if not any((folder / f"{name}{suffix}").is_file() for suffix in (".parquet", ".csv")):
+    path = folder / f"{name}.csv"
+    if not path.is_file():
         problems.append(f"The table {name} is missing.")
-    return empty_table(name)
+        return empty_table(name)
+    try:
+        raw = _read_csv(path, problems)
+    except Exception as error:  # pandas raises many kinds on damaged files
+        problems.append(f"{path.name} can't be read ({_first_line(error)}).")
+        return empty_table(name)
+    missing = [column for column in _REQUIRED[name] if column not in raw.columns]
+    if missing:
+        problems.append(f"{path.name} lacks the columns {', '.join(missing)}.")
+        return empty_table(name)
+    return _clean(raw, name, path.name, problems)
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:120].rstrip(".")
-
-
-def _read_parquet(path: Path, problems: list[str]) -> pd.DataFrame:
-    return pd.read_parquet(path)
 
 
 def _read_csv(path: Path, problems: list[str]) -> pd.DataFrame:

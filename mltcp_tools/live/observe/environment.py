@@ -41,7 +41,7 @@ SYSCTLS = (
     "net.ipv4.tcp_window_scaling",
     "net.ipv4.tcp_wmem",
 )
-_PACKAGES = ("click", "numpy", "pandas", "pyarrow", "pyroute2", "PyYAML")
+_PACKAGES = ("click", "numpy", "pandas", "pyroute2", "PyYAML")
 
 
 class Environment:

@@ -1,7 +1,6 @@
 """The tables of a run folder: their columns, and their rows as CSV.
 
-An operator's host has no pandas, so what records there writes CSV by the standard library; the lab
-writes Parquet beside it (lab/runs/folder.py), and reads whichever is there.
+An operator's host has no pandas, so what records there writes CSV by the standard library.
 """
 
 from __future__ import annotations

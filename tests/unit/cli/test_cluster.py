@@ -71,7 +71,7 @@ def test_a_run_folder_has_jobs_plots_and_a_report(tmp_path: Path) -> None:
     assert main(["cluster", "run", str(file), "--policy", "fifo", "-o", str(folder)]) == 0
     names = {each.name for each in folder.iterdir()}
     plots = {"completion.png", "timeline-fifo-mltcp.png", "links-fifo-mltcp.png"}
-    tables = {"jobs.csv", "jobs.parquet", "summary.json", "report.html"}
+    tables = {"jobs.csv", "summary.json", "report.html"}
     assert names >= plots | tables | {"workload.yaml", "environment.json"}
     assert json.loads((folder / "environment.json").read_text())["outcome"] == "finished"
     assert len((folder / "jobs.csv").read_text().splitlines()) == 7

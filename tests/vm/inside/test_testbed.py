@@ -47,7 +47,7 @@ def experiment(folder: Path, **words: str) -> Path:
 
 
 def table(folder: Path, name: str) -> pd.DataFrame:
-    return pd.read_parquet(folder / f"{name}.parquet")
+    return pd.read_csv(folder / f"{name}.csv")
 
 
 @pytest.mark.parametrize("backend", [pytest.param("bpf", marks=BPF), "kmod"])

@@ -57,8 +57,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             table.loc[start_s > 50, "end_s"] += 1.0
             key = {"arm": arm, "repetition": repetition, "neighbour": "rpc", "bytes": 20_000}
             requests.append(table.assign(**key))
-    pd.concat(flows).to_parquet(folder / "bulk.parquet", index=False)
-    pd.concat(requests).to_parquet(folder / "requests.parquet", index=False)
+    pd.concat(flows).to_csv(folder / "bulk.csv", index=False)
+    pd.concat(requests).to_csv(folder / "requests.csv", index=False)
     return folder
 
 

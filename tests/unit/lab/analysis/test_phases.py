@@ -67,10 +67,10 @@ def test_the_reports_show_phases_and_spread(tmp_path: Path) -> None:
     document = experiment(jobs=2)
     document["jobs"][0]["flows"] = 2
     folder = make_run(tmp_path / "run", document)
-    table = pd.read_parquet(folder / "iterations.parquet")
+    table = pd.read_csv(folder / "iterations.csv")
     late = (table["job"] == "job-2") & (table["arm"] != "alone")
     table = table[~late | (table["iteration"] > 20)]
-    table.to_parquet(folder / "iterations.parquet", index=False)
+    table.to_csv(folder / "iterations.csv", index=False)
     result = summarise(load_run(folder)).document()
     assert [p["jobs"] for p in result["arms"]["cubic"]["phases"]] == [["job-1"], ["job-1", "job-2"]]
     spread = result["arms"]["cubic"]["spread_of_completion"]

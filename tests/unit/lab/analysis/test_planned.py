@@ -23,10 +23,10 @@ def folder(tmp_path: Path) -> Path:
     document["arms"]["planned"]["treatment"] = {"turns": {"room": "1%"}}
     document["arms"]["both"] = {"cc": "mltcp_cubic", "treatment": {"turns": {}}}
     path = make_run(tmp_path / "run", document)
-    table = pd.read_parquet(path / "iterations.parquet")
+    table = pd.read_csv(path / "iterations.csv")
     hit = (table["job"] == "job-2") & table["iteration"].isin([3, 7]) & (table["arm"] == "planned")
     table = table.assign(realigned=hit.astype(int), waited_s=0.2 * hit)
-    table.to_parquet(path / "iterations.parquet", index=False)
+    table.to_csv(path / "iterations.csv", index=False)
     turns = {f"job-{n}": {"turn_s": 0.45, "shift_s": 0.1 * n, "realign": 0.05} for n in (1, 2)}
     plan = {"score": 0.9, "worst": 0.9, "bound": 0.95, "stretch": 0.11, "turns": turns}
     arms = {"planned": plan, "both": plan}
@@ -72,9 +72,9 @@ def test_many_missed_turns_are_a_warning(folder: Path) -> None:
     assert not any(
         "too late" in each for each in summarise(load_run(folder)).document()["warnings"]
     )
-    table = pd.read_parquet(folder / "iterations.parquet")
+    table = pd.read_csv(folder / "iterations.csv")
     late = (table["arm"] == "planned") & (table["iteration"] % 5 == 0)
-    table.assign(realigned=late.astype(int)).to_parquet(folder / "iterations.parquet", index=False)
+    table.assign(realigned=late.astype(int)).to_csv(folder / "iterations.csv", index=False)
     warnings = summarise(load_run(folder)).document()["warnings"]
     (said,) = (each for each in warnings if "too late" in each)
     assert said.startswith("In arm planned 32 of 160 iterations came too late")

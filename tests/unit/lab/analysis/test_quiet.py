@@ -33,16 +33,16 @@ def disturb(folder: Path, *keys: tuple[str, int], again: bool = False) -> None:
                 stolen = 0.5 if bad and attempt == 1 else 0.0
                 key = {"arm": arm, "repetition": repetition, "attempt": attempt}
                 rows += [key | CALM | {"time_s": n, "stolen": stolen} for n in range(10)]
-    pd.DataFrame(rows).to_parquet(folder / "disturbance.parquet")
+    pd.DataFrame(rows).to_csv(folder / "disturbance.csv", index=False)
 
 
 def change(folder: Path, name: str, arm: str, **factors: float) -> None:
     """Multiply columns of an arm's rows."""
-    path = folder / f"{name}.parquet"
-    table = pd.read_parquet(path)
+    path = folder / f"{name}.csv"
+    table = pd.read_csv(path)
     for column, factor in factors.items():
         table.loc[table["arm"] == arm, column] *= factor
-    table.to_parquet(path)
+    table.to_csv(path, index=False)
 
 
 def gains(result: dict[str, Any]) -> dict[str, Any]:
@@ -60,15 +60,15 @@ def test_a_calm_run_says_so(folder: Path) -> None:
 
 def test_busy_cpus_are_not_called_calm(folder: Path) -> None:
     disturb(folder)
-    path = folder / "arms.parquet"
-    pd.read_parquet(path).assign(cpu_busy=0.93).to_parquet(path)
+    path = folder / "arms.csv"
+    pd.read_csv(path).assign(cpu_busy=0.93).to_csv(path, index=False)
     result = summarise(load_run(folder)).document()
     assert "CPUs more than 85% busy, so doubtful: mltcp, cubic" in result["headline"][2]
 
 
 def make_core_full(folder: Path) -> None:
-    path = folder / "disturbance.parquet"
-    pd.read_parquet(path).assign(busiest=0.97).to_parquet(path)
+    path = folder / "disturbance.csv"
+    pd.read_csv(path).assign(busiest=0.97).to_csv(path, index=False)
 
 
 def test_a_full_processor_beside_an_idle_one_is_named_where_the_link_isnt_full(
@@ -93,9 +93,9 @@ def test_a_full_processor_beside_an_idle_one_is_named_where_the_link_isnt_full(
 
 def test_a_disturbed_repetition_is_left_out(folder: Path) -> None:
     one = make_run(folder.parent / "one")
-    for path in one.glob("*.parquet"):
-        table = pd.read_parquet(path)
-        table[(table["arm"] != "cubic") | (table["repetition"] != 2)].to_parquet(path)
+    for path in one.glob("*.csv"):
+        table = pd.read_csv(path)
+        table[(table["arm"] != "cubic") | (table["repetition"] != 2)].to_csv(path, index=False)
     disturb(folder, ("cubic", 2))
     result, expected = summarise(load_run(folder)).document(), summarise(load_run(one)).document()
     assert gains(result) == gains(expected)
@@ -135,11 +135,11 @@ def test_an_arm_that_was_never_quiet_is_compared_with_nothing(folder: Path, arm:
 
 def test_the_bound_follows_from_bytes_and_link_not_from_a_lossy_lone_run(folder: Path) -> None:
     before = summarise(load_run(folder)).document()
-    path = folder / "iterations.parquet"
-    table = pd.read_parquet(path)
+    path = folder / "iterations.csv"
+    table = pd.read_csv(path)
     slow = (table["arm"] == "alone") & (table["iteration"] > 4)
     table.loc[slow, "comm_s"] *= 3
-    table.to_parquet(path)
+    table.to_csv(path, index=False)
     change(folder, "arms", "alone", link_drops=50.0)
     result = summarise(load_run(folder)).document()
     assert result["schedules"] == before["schedules"]
@@ -154,9 +154,9 @@ def test_the_bound_follows_from_bytes_and_link_not_from_a_lossy_lone_run(folder:
 
 def test_without_a_lone_run_the_bound_is_the_same(folder: Path) -> None:
     before = summarise(load_run(folder)).document()
-    path = folder / "iterations.parquet"
-    table = pd.read_parquet(path)
-    table[table["arm"] != "alone"].to_parquet(path)
+    path = folder / "iterations.csv"
+    table = pd.read_csv(path)
+    table[table["arm"] != "alone"].to_csv(path, index=False)
     result = summarise(load_run(folder)).document()
     assert result["schedules"] == before["schedules"]
     assert result["alone"] is None
@@ -245,9 +245,9 @@ def test_the_bound_is_of_the_packets_that_hosts_send(
 
 def test_an_arm_of_which_the_kernel_skipped_programs_says_so(folder: Path) -> None:
     disturb(folder)
-    path = folder / "disturbance.parquet"
-    table = pd.read_parquet(path)
-    table.assign(skipped=(table["arm"] == "mltcp") * 2.0).to_parquet(path)
+    path = folder / "disturbance.csv"
+    table = pd.read_csv(path)
+    table.assign(skipped=(table["arm"] == "mltcp") * 2.0).to_csv(path, index=False)
     result = summarise(load_run(folder)).document()
     (named,) = [each for each in result["warnings"] if "skipped" in each]
     assert named.startswith(

@@ -60,7 +60,7 @@ def test_arms_that_follow_the_schedules_score_like_them(result: dict[str, Any]) 
 
 
 def test_values_follow_from_the_tables(folder: Path, result: dict[str, Any]) -> None:
-    table = pd.read_parquet(folder / "iterations.parquet")
+    table = pd.read_csv(folder / "iterations.csv")
     times = (table["end_s"] - table["start_s"])[table["arm"] == "cubic"]
     entry = result["arms"]["cubic"]
     assert entry["iteration_s"]["count"] == 4 * 40 * 2 == len(times)
@@ -113,9 +113,9 @@ def damaged(folder: Path, tmp_path: Path, change: Callable[[pd.DataFrame], None]
     for path in folder.iterdir():
         if path.is_file():
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    arms = pd.read_parquet(folder / "arms.parquet")
+    arms = pd.read_csv(folder / "arms.csv")
     change(arms)
-    arms.to_parquet(tmp_path / "arms.parquet")
+    arms.to_csv(tmp_path / "arms.csv", index=False)
     return tmp_path
 
 
@@ -184,10 +184,10 @@ def test_jobs_that_do_not_share_a_bottleneck(
         ]
     }
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(document))
-    path = tmp_path / "iterations.parquet"
-    table = pd.read_parquet(path)
+    path = tmp_path / "iterations.csv"
+    table = pd.read_csv(path)
     second = table[table["arm"] == "alone"].assign(job="job-2")
-    pd.concat([table, second]).to_parquet(path)
+    pd.concat([table, second]).to_csv(path, index=False)
     result = summarise(load_run(tmp_path)).document()
     assert any(problem in each for each in result["problems"])
     if "both" in directions:
@@ -241,8 +241,7 @@ def test_write_report_replaces_an_earlier_one(tmp_path: Path) -> None:
     make_run(tmp_path, experiment(jobs=2, iterations=20))
     write_report(tmp_path)
     assert (tmp_path / "plots" / "windows.png").read_bytes().startswith(b"\x89PNG")
-    for suffix in (".parquet", ".csv"):
-        (tmp_path / f"samples{suffix}").unlink()
+    (tmp_path / "samples.csv").unlink()
     result = write_report(tmp_path)
     assert not (tmp_path / "plots" / "windows.png").exists()
     assert json.loads((tmp_path / "result.json").read_text()) == result

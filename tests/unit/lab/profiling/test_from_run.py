@@ -54,8 +54,8 @@ def test_a_recording_has_one_arm(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     make_run(folder, experiment(arms={"mltcp": "mltcp"}, recorded=True, baseline="mltcp"))
     for name in ("iterations", "bursts"):
-        table = pd.read_parquet(folder / f"{name}.parquet")
-        table[table["arm"] != "alone"].to_parquet(folder / f"{name}.parquet", index=False)
+        table = pd.read_csv(folder / f"{name}.csv")
+        table[table["arm"] != "alone"].to_csv(folder / f"{name}.csv", index=False)
     profiles = profiles_of_run(load_run(folder))
     assert len(profiles) == 4
     assert main(["plan", "score", str(folder)]) == 2  # a recording knows no link's rate
@@ -64,11 +64,11 @@ def test_a_recording_has_one_arm(tmp_path: Path) -> None:
 
 def test_several_bursts_are_several_phases(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run")
-    table = pd.read_parquet(folder / "bursts.parquet")
+    table = pd.read_csv(folder / "bursts.csv")
     half = (table["end_s"] - table["start_s"]) / 2
     first = table.assign(end_s=table["start_s"] + 0.8 * half, bytes=BYTES // 2)
     second = table.assign(start_s=table["start_s"] + half, bytes=BYTES // 2, burst=2)
-    pd.concat([first, second]).to_parquet(folder / "bursts.parquet", index=False)
+    pd.concat([first, second]).to_csv(folder / "bursts.csv", index=False)
     profile = profiles_of_run(load_run(folder))[0]
     assert len(profile.phases) == 2
     assert profile.bytes == pytest.approx(BYTES)
@@ -94,22 +94,21 @@ def test_what_makes_no_profile(tmp_path: Path, keep: str, arm: str | None, compl
     folder = make_run(tmp_path / "run", document)
     if "job-1" in keep:
         (folder / "experiment.yaml").unlink()
-        (folder / "iterations.csv").unlink()
-    table = pd.read_parquet(folder / "iterations.parquet")
+    table = pd.read_csv(folder / "iterations.csv")
     if "job-1" in keep:
         other = table[(table["arm"] == "mltcp")]
         table = pd.concat([table.query(keep), other])
     else:
         table = table.query(keep)
-    table.to_parquet(folder / "iterations.parquet", index=False)
+    table.to_csv(folder / "iterations.csv", index=False)
     with pytest.raises(UsageError, match=complaint):
         profiles_of_run(load_run(folder), arm)
 
 
 def test_zero_bytes_are_no_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_run(tmp_path / "run")
-    table = pd.read_parquet(folder / "bursts.parquet")
-    table.assign(bytes=0).to_parquet(folder / "bursts.parquet", index=False)
+    table = pd.read_csv(folder / "bursts.csv")
+    table.assign(bytes=0).to_csv(folder / "bursts.csv", index=False)
     assert main(["profile", str(folder)]) == 2
     assert "zero bytes" in capsys.readouterr().err
 

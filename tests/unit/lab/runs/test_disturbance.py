@@ -67,7 +67,7 @@ def test_what_was_watched_is_what_a_run_folder_keeps(tmp_path: Path) -> None:
     key = {"arm": "mltcp", "repetition": 1, "attempt": 1}
     kept = [key | row for row in rows_of([watched], 99.5)]
     write_tables(tmp_path, {"disturbance": kept})
-    assert pd.read_parquet(tmp_path / "disturbance.parquet").to_dict("records") == kept
+    assert pd.read_csv(tmp_path / "disturbance.csv").to_dict("records") == kept
     assert pd.read_csv(tmp_path / "disturbance.csv").to_dict("records") == kept
 
 

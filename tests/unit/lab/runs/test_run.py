@@ -40,19 +40,6 @@ def test_a_whole_run_has_no_problems(folder: Path) -> None:
     assert run.experiment.jobs["job-2"].compute == pytest.approx(0.34)
 
 
-def test_csv_alone_gives_the_same(folder: Path) -> None:
-    parquet = summarise(load_run(folder)).document()
-    for path in folder.glob("*.parquet"):
-        path.unlink()
-    run = load_run(folder)
-    assert run.problems == []
-    result = summarise(run).document()
-    for arm, entry in result["arms"].items():
-        expected = parquet["arms"][arm]
-        assert entry["iteration_s"] == pytest.approx(expected["iteration_s"], abs=1e-5)
-        assert entry["overlap"] == pytest.approx(expected["overlap"], abs=1e-3)
-
-
 def test_an_unknown_field_is_said_as_in_a_run(folder: Path) -> None:
     document = experiment(jobs=2, iterations=30)
     document["jobs"][0]["colour"] = "red"
@@ -102,13 +89,7 @@ def _cut(name: str, size: int) -> Callable[[Path], None]:
     return damage
 
 
-def _half_a_csv(folder: Path) -> None:
-    (folder / "iterations.parquet").unlink()
-    _cut("iterations.csv", 4321)(folder)
-
-
 def _strange_lines(folder: Path) -> None:
-    (folder / "bursts.parquet").unlink()
     lines = (folder / "bursts.csv").read_text().splitlines()
     lines[5] += ",1,2,3"
     lines[9] = lines[9].replace(".", "x")
@@ -117,15 +98,14 @@ def _strange_lines(folder: Path) -> None:
 
 
 def _without_a_column(folder: Path) -> None:
-    table = pd.read_parquet(folder / "bursts.parquet")
-    table.drop(columns="end_s").to_parquet(folder / "bursts.parquet")
-    (folder / "bursts.csv").unlink()
+    table = pd.read_csv(folder / "bursts.csv")
+    table.drop(columns="end_s").to_csv(folder / "bursts.csv", index=False)
 
 
 def _empty(name: str) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
-        path = folder / f"{name}.parquet"
-        pd.read_parquet(path).iloc[:0].to_parquet(path)
+        path = folder / f"{name}.csv"
+        pd.read_csv(path).iloc[:0].to_csv(path, index=False)
 
     return damage
 
@@ -134,19 +114,19 @@ def _with(name: str, column: str, value: float | str) -> Callable[[Path], None]:
     """One value of a table replaced."""
 
     def damage(folder: Path) -> None:
-        path = folder / f"{name}.parquet"
+        path = folder / f"{name}.csv"
         kind = "str" if isinstance(value, str) else "float64"
-        table = pd.read_parquet(path).astype({column: kind}).reset_index(drop=True)
+        table = pd.read_csv(path).astype({column: kind}).reset_index(drop=True)
         table.loc[60, column] = value
-        table.to_parquet(path)
+        table.to_csv(path, index=False)
 
     return damage
 
 
 def _only(keep: Callable[[pd.DataFrame], pd.Series]) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
-        table = pd.read_parquet(folder / "iterations.parquet")
-        table[keep(table)].to_parquet(folder / "iterations.parquet")
+        table = pd.read_csv(folder / "iterations.csv")
+        table[keep(table)].to_csv(folder / "iterations.csv", index=False)
 
     return damage
 
@@ -160,21 +140,20 @@ def _an_experiment(**changes: object) -> Callable[[Path], None]:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no bursts": (_remove("bursts.parquet", "bursts.csv"), "The table bursts is missing."),
-    "no iterations": (_remove("iterations.parquet", "iterations.csv"), "iterations is missing"),
-    "no arms": (_remove("arms.parquet", "arms.csv"), "The table arms is missing."),
-    "no samples": (_remove("samples.parquet", "samples.csv"), "The table samples is missing."),
-    "no events": (_remove("flow_events.parquet", "flow_events.csv"), "flow_events is missing"),
+    "no bursts": (_remove("bursts.csv"), "The table bursts is missing."),
+    "no iterations": (_remove("iterations.csv"), "iterations is missing"),
+    "no arms": (_remove("arms.csv"), "The table arms is missing."),
+    "no samples": (_remove("samples.csv"), "The table samples is missing."),
+    "no events": (_remove("flow_events.csv"), "flow_events is missing"),
     "no experiment": (_remove("experiment.yaml"), "experiment.yaml is missing"),
     "no environment": (_remove("environment.json"), "environment.json is missing"),
-    "cut parquet": (_cut("iterations.parquet", 3000), "iterations.csv is used in place"),
-    "empty parquet": (_cut("bursts.parquet", 0), "bursts.csv is used in place"),
-    "no parquet": (_write("arms.parquet", "garbage"), "arms.parquet can't be read"),
-    "half a csv": (_half_a_csv, "ends in the middle of a line"),
+    "half a table": (_cut("iterations.csv", 4321), "ends in the middle of a line"),
+    "empty table": (_cut("bursts.csv", 0), "bursts.csv can't be read (the file is empty)."),
+    "no table": (_write("arms.csv", "garbage\n"), "arms.csv lacks the columns"),
     "strange lines": (_strange_lines, "1 line with too many fields"),
     "unusable line": (_strange_lines, "1 line without usable values"),
     "line twice": (_strange_lines, "1 line twice"),
-    "missing column": (_without_a_column, "bursts.parquet lacks the columns end_s."),
+    "missing column": (_without_a_column, "bursts.csv lacks the columns end_s."),
     "no rows": (_empty("bursts"), "The table bursts holds no rows."),
     "cut yaml": (_write("experiment.yaml", "name: [unclosed"), "not readable YAML"),
     "strange yaml": (_write("experiment.yaml", "- 1\n"), "describes no experiment"),
@@ -182,23 +161,23 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "endless yaml": (_write("experiment.yaml", 2000 * "["), "not readable YAML"),
     "a number cut in two": (
         _with("iterations", "iteration", 2.5),
-        "iterations.parquet has 1 line without usable values.",
+        "iterations.csv has 1 line without usable values.",
     ),
     "a number far out": (
         _with("iterations", "iteration", 1e11),
-        "iterations.parquet has 1 line without usable values.",
+        "iterations.csv has 1 line without usable values.",
     ),
     "a time far out": (
         _with("iterations", "end_s", 1e300),
-        "iterations.parquet has 1 line without usable values.",
+        "iterations.csv has 1 line without usable values.",
     ),
     "a time before": (
         _with("iterations", "compute_s", -1.0),
-        "iterations.parquet has 1 line without usable values.",
+        "iterations.csv has 1 line without usable values.",
     ),
     "a burst far out": (
         _with("bursts", "end_s", 1e300),
-        "bursts.parquet has 1 line without usable values.",
+        "bursts.csv has 1 line without usable values.",
     ),
     "binary yaml": (_write("experiment.yaml", b"\xff\xfe\x00"), "experiment.yaml"),
     "cut json": (_write("environment.json", '{"schema": "mltcp'), "not readable JSON"),
@@ -284,9 +263,9 @@ def test_an_experiment_alone_is_still_reported(folder: Path) -> None:
 
 def test_an_aborted_arm_is_compared_on_what_both_have(folder: Path) -> None:
     whole = summarise(load_run(folder)).document()
-    path = folder / "iterations.parquet"
-    table = pd.read_parquet(path)
-    table[(table["arm"] != "mltcp") | (table["iteration"] <= 12)].to_parquet(path)
+    path = folder / "iterations.csv"
+    table = pd.read_csv(path)
+    table[(table["arm"] != "mltcp") | (table["iteration"] <= 12)].to_csv(path, index=False)
     cut = summarise(load_run(folder)).document()
     # mltcp follows the bound, so it captures everything however long it ran.
     for result in (whole, cut):

@@ -195,8 +195,8 @@ def test_a_plan_from_the_arm_alone_of_a_run_folder(tmp_path: Path) -> None:
     document["arms"]["planned"] = {"cc": "cubic", "treatment": {"turns": {}}}
     folder = make_run(tmp_path / "run", document)
     for name in ("iterations", "bursts"):  # as it is when the arm alone is done, and no other
-        table = pd.read_parquet(folder / f"{name}.parquet")
-        table[table["arm"] == ALONE].to_parquet(folder / f"{name}.parquet", index=False)
+        table = pd.read_csv(folder / f"{name}.csv")
+        table[table["arm"] == ALONE].to_csv(folder / f"{name}.csv", index=False)
     planned = small(yaml.safe_dump(document))
     plans = plan_arms(planned, folder)
     assert list(plans) == ["planned"]
