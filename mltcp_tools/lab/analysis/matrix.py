@@ -15,8 +15,6 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
             mean_s, p99_s       of iteration times
             spread_s            {min, max} of the repetitions' means
             captured_gain       estimate, or null
-            settled_gain        the same of the settled iterations, without an interval, or null
-            needs               what of the network and its hosts, one of contenders.NEEDS
             over_base           estimate: mean over the base's, on the iterations both have, or null
             bulk_bps            {neighbour: mean throughput of its bulk flow, bit/s}
             bulk_over_base      lowest throughput of a neighbour's bulk flow over that next to the
@@ -42,7 +40,6 @@ import pandas as pd
 
 from mltcp_tools.cells import NONE, WIDTH, bullets, clip, interval, markdown, number, table
 from mltcp_tools.kernel.variants import is_mltcp
-from mltcp_tools.lab.analysis.contenders import needs_of, settled_gain
 from mltcp_tools.lab.analysis.result import plain
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 
@@ -118,8 +115,6 @@ def _arm(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> Entr
         **_times(entry),
         "spread_s": entry["spread_s"],
         "captured_gain": entry["captured_gain"],
-        "settled_gain": settled_gain(name, result),
-        "needs": needs_of(result["experiment"]["arms"][name]),
         "over_base": over or None,
         "bulk_bps": {name: n["throughput_bps"]["mean"] for name, n in bulk.items()},
         "bulk_over_base": min(ratios, default=None),

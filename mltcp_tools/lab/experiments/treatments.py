@@ -11,7 +11,6 @@ load it where an arm has the treatment, and clusters/rules.py a rule. An arm may
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -24,14 +23,6 @@ from mltcp_tools.live.priorities.coflows import LEVELS, WEIGHTS
 from mltcp_tools.units import exact_seconds, parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 SOURCES = ("network", "host")
-SENDERS, MARKS, STAMPS, PLAN, CONTROLLER = NEEDS = (
-    "nothing but senders",
-    "switches that mark",
-    "switches that stamp",
-    "a plan and clocks",
-    "priorities and a controller",
-)
-"""The needs of arms, the least first."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +42,6 @@ class Settings:
     def keys(cls) -> tuple[str, ...]:
         """Return the keys that a mapping of the file may have."""
         return tuple(cls().document())
-
-    @classmethod
-    def needs(cls, document: Mapping[str, Any]) -> str:
-        """Return the need of an arm with these settings, given as in the file; one of NEEDS."""
-        raise NotImplementedError
 
     def document(self) -> dict[str, Any]:
         """The settings as in the file, every default filled in."""
@@ -83,10 +69,6 @@ class TurnsSettings(Settings):
             ),
             section.get("room", values.within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), cls.room),
         )
-
-    @classmethod
-    def needs(cls, document: Mapping[str, Any]) -> str:
-        return PLAN
 
 
 @dataclass(frozen=True)
@@ -130,10 +112,6 @@ class RatesSettings(Settings):
     def keys(cls) -> tuple[str, ...]:
         return (*super().keys(), "uplink")
 
-    @classmethod
-    def needs(cls, document: Mapping[str, Any]) -> str:
-        return STAMPS if document.get("source", cls.source) == "network" else SENDERS
-
     def document(self) -> dict[str, Any]:
         target, add = exact_seconds(self.target_s), f"{self.add}B"
         said = {"source": self.source, "target": target, "low": self.low, "add": add}
@@ -173,10 +151,6 @@ class PrioritiesSettings(Settings):
             section.get("levels", values.whole(2, LEVELS), cls.levels),
             section.get("floor", floor, cls.floor),
         )
-
-    @classmethod
-    def needs(cls, document: Mapping[str, Any]) -> str:
-        return CONTROLLER
 
 
 TREATMENTS: dict[str, type[Settings]] = {

@@ -15,7 +15,6 @@ from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import Task, tasks_of
 from mltcp_tools.lab.experiments.treatments import (
-    NEEDS,
     TREATMENTS,
     PrioritiesSettings,
     RatesSettings,
@@ -89,7 +88,6 @@ def test_impossible_settings(old: str, new: str, complaint: str) -> None:
 def test_a_treatment_is_applied_by_its_name(name: str) -> None:
     assert TREATMENTS[name].name == name
     assert issubclass(testbed.kind(name), testbed_base.Treatment)
-    assert TREATMENTS[name].needs({}) in NEEDS
 
 
 def test_what_is_simulated_is_a_treatment_by_the_same_name() -> None:
