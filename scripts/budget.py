@@ -21,7 +21,7 @@ _PARTS = {
     **dict.fromkeys(("collectives", "clusters"), "companions"),
     **{name: name for name in ("kernel", "live", "lab")},
 }
-"""The part of the project that a name in the package belongs to; the others are `ground`."""
+"""The part of the project that a name in the package belongs to; the others are `base`."""
 
 
 def part_of(path: str) -> str | None:
@@ -31,7 +31,7 @@ def part_of(path: str) -> str | None:
         return "tests" if path.endswith((".py", ".c", ".h", ".sh")) else None
     if top not in {"kmod", "bpf", "mltcp_tools", "scripts", "vagrant"} or _NOT_COUNTED.search(path):
         return None
-    return _PARTS.get(path.split("/")[1], "ground") if top == "mltcp_tools" else top
+    return _PARTS.get(path.split("/")[1], "base") if top == "mltcp_tools" else top
 
 
 def count(root: Path) -> Counter[str]:

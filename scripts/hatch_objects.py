@@ -25,7 +25,7 @@ class ObjectsHook(BuildHookInterface):  # type: ignore[type-arg]
         if self.target_name != "wheel" or version == "editable":
             return
         sys.path.insert(0, self.root)
-        from mltcp_tools.errors import HostError
+        from mltcp_tools.base.errors import HostError
         from mltcp_tools.kernel.native.csources import algorithm_headers
         from mltcp_tools.kernel.native.objects import compile_all
 

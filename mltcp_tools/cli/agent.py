@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.options import backend_option, shown_option
 from mltcp_tools.cli.text import say
-from mltcp_tools.errors import UsageError
 from mltcp_tools.hooks import AGENT_SOCKET
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.live.agent.rules import CONFIG

@@ -14,10 +14,10 @@ from typing import IO, Any
 
 import click
 
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.base.units import format_bytes
 from mltcp_tools.cli.options import SECONDS, list_option, shown_option
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.kernel.host.programs import module_command
-from mltcp_tools.units import format_bytes
 
 _START_S = 60.0  # the programs are compiled the first time
 _DOWN_S = 10.0

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import (
     GAP,
@@ -18,7 +19,6 @@ from mltcp_tools.cli.options import (
     target_argument,
 )
 from mltcp_tools.cli.text import became, printable, say, tally
-from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import GAIN_MAX, SHAPES, Job, JobParams
 from mltcp_tools.kernel.native.requirements import may_miscount

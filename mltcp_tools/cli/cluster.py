@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.cluster_own import ask, import_, replay
 from mltcp_tools.cli.cluster_studies import marl, results
 from mltcp_tools.cli.options import FRACTION, list_option, output_folder, shown_option
-from mltcp_tools.errors import UsageError
 
 windows_option = click.option(
     "--windows",
@@ -99,6 +99,7 @@ def run(
     line says what it saves of the first one's completion times, with an interval; with --windows,
     that goes over disjoint parts of a trace. Each run is named when it is done.
     """
+    from mltcp_tools.base.run_tables import check_folder
     from mltcp_tools.clusters.outcome import Outcome
     from mltcp_tools.clusters.pairs import read_pairs
     from mltcp_tools.clusters.policies import known
@@ -109,7 +110,6 @@ def run(
     from mltcp_tools.clusters.traces import read_workload, windows
     from mltcp_tools.clusters.workload import Workload
     from mltcp_tools.live.observe.environment import Environment
-    from mltcp_tools.live.observe.tables import check_folder
 
     if parts and draws > 1:
         raise UsageError("--windows take the place of --draws; leave one of them out.")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import counted, parse_bytes, parse_rate
 from mltcp_tools.cli.options import output_file, shown_option
-from mltcp_tools.errors import UsageError
-from mltcp_tools.units import counted, parse_bytes, parse_rate
 
 if TYPE_CHECKING:
     from mltcp_tools.clusters.workload import Workload

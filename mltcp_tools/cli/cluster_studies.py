@@ -66,8 +66,8 @@ def results(context: click.Context, name: str, words: tuple[str, ...]) -> None:
     import contextlib
     import io
 
+    from mltcp_tools.base.files import replace_file
     from mltcp_tools.clusters.results import DOCUMENT, put, section
-    from mltcp_tools.kernel.host.files import replace_file
 
     assert context.parent is not None
     printed = io.StringIO()

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from mltcp_tools.base.errors import MltcpError, UsageError
+from mltcp_tools.base.units import format_bytes, parse_bytes, parse_fraction
 from mltcp_tools.cli.options import (
     BYTES,
     RATE,
@@ -18,8 +20,6 @@ from mltcp_tools.cli.options import (
     output_file,
     shown_option,
 )
-from mltcp_tools.errors import MltcpError, UsageError
-from mltcp_tools.units import format_bytes, parse_bytes, parse_fraction
 
 
 def collectives() -> Collection[str]:
@@ -176,7 +176,7 @@ def bench(
 @output_file("Write the page there.  [default: standard output]")
 def table(files: tuple[Path, ...], output: Path | None) -> None:
     """Make one page of what `bench --namespaces --json` wrote to FILES."""
-    from mltcp_tools.kernel.host.files import replace_file
+    from mltcp_tools.base.files import replace_file
     from mltcp_tools.lab.collectives.bench_table import for_results, read
 
     if not files:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 

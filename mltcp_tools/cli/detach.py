@@ -7,9 +7,9 @@ import json
 
 import click
 
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.text import became, printable, tally
-from mltcp_tools.errors import MltcpError
 from mltcp_tools.live.attach.restore import Restoration, detach
 from mltcp_tools.live.observe.board import forget_killed
 

@@ -7,9 +7,9 @@ import shutil
 
 import click
 
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.cli.text import styled
 from mltcp_tools.doctor import diagnose
-from mltcp_tools.errors import HostError
 
 
 @click.command(

@@ -10,8 +10,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.options import FRACTION, SECONDS, output_file, shown_option, with_options
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.emulator.job import JobSpec
 from mltcp_tools.lab.experiments.fields import Declared, declarations, default_of
 from mltcp_tools.lab.experiments.jobs import ExperimentJob

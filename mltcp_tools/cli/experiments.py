@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mltcp_tools.base.errors import MltcpError, UsageError
+from mltcp_tools.base.units import parse_seconds
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import Quantity, list_option, output_folder, shown_option
-from mltcp_tools.errors import MltcpError, UsageError
-from mltcp_tools.units import parse_seconds
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.experiments.experiment import Experiment

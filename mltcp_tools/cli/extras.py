@@ -6,8 +6,8 @@ import re
 import traceback
 from importlib import metadata
 
-from mltcp_tools.errors import HostError
-from mltcp_tools.installation import NAME, how_to_bring
+from mltcp_tools.base.errors import HostError
+from mltcp_tools.base.installation import NAME, how_to_bring
 
 _NAMES = {"yaml": "pyyaml"}
 """Packages whose distribution is called otherwise."""

@@ -7,9 +7,10 @@ import json
 
 import click
 
+from mltcp_tools.base.columns import Cell, Column, Row, clip
+from mltcp_tools.base.units import endpoint, format_bytes, format_seconds
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import printable, queue_text, show_table
-from mltcp_tools.columns import Cell, Column, Row, clip
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Flow
 from mltcp_tools.kernel.host.driven import Driven
@@ -17,7 +18,6 @@ from mltcp_tools.kernel.host.namespaces import MOUNTED
 from mltcp_tools.live.observe.board import read_boards
 from mltcp_tools.live.observe.untagged import Untagged, owners
 from mltcp_tools.live.sources.metadata import Metadata
-from mltcp_tools.units import endpoint, format_bytes, format_seconds
 
 _COLUMNS = (
     Column("JOB", left=True),

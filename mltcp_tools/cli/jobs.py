@@ -8,17 +8,17 @@ import os
 
 import click
 
+from mltcp_tools.base.columns import Cell, Column, Row, clip
+from mltcp_tools.base.units import counted, format_bytes, format_seconds
 from mltcp_tools.cli.flows import as_document
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import printable, show_table
-from mltcp_tools.columns import Cell, Column, Row, clip
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.live.observe.board import read_boards, read_ended
 from mltcp_tools.live.observe.untagged import Untagged
 from mltcp_tools.live.observe.view import JobView, summary
 from mltcp_tools.live.sources.metadata import CONFIDENT, Metadata
-from mltcp_tools.units import counted, format_bytes, format_seconds
 
 _COLUMNS = (
     Column("ID", drop=3),

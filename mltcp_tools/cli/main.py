@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mltcp_tools import __version__
-from mltcp_tools.errors import complain, run
+from mltcp_tools.base.errors import complain, run
 
 COMMANDS = {
     "doctor": "Say what this host has and lacks, with the fix for each.",

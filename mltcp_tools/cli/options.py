@@ -10,15 +10,21 @@ from typing import Any
 
 import click
 
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import (
+    exact_bytes,
+    parse_bytes,
+    parse_fraction,
+    parse_rate,
+    parse_seconds,
+)
 from mltcp_tools.cli import completing
-from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.backends import AUTO, BACKENDS
 from mltcp_tools.live.attach.selection import Target
-from mltcp_tools.units import exact_bytes, parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]
-    """An option with a unit, read by one of the parsers of mltcp_tools.units.
+    """An option with a unit, read by one of the parsers of mltcp_tools.base.units.
 
     least, most: what it may be, in the parser's unit; `shown` is how the message writes them.
     """

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mltcp_tools.base.errors import MltcpError, UsageError
+from mltcp_tools.base.files import replace_file
 from mltcp_tools.cli.options import (
     FRACTION,
     RATE,
@@ -20,8 +22,6 @@ from mltcp_tools.cli.options import (
     shown_option,
     with_options,
 )
-from mltcp_tools.errors import MltcpError, UsageError
-from mltcp_tools.kernel.host.files import replace_file
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.planning.cluster import Loops, Rank

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import counted, format_bytes
 from mltcp_tools.cli.options import RATE, SECONDS, list_option, output_file, shown_option
 from mltcp_tools.cli.text import say
-from mltcp_tools.errors import UsageError
-from mltcp_tools.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.profiling.capture import By

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from mltcp_tools.base.errors import MltcpError, UsageError
+from mltcp_tools.base.units import counted
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import (
     SECONDS,
@@ -15,9 +17,7 @@ from mltcp_tools.cli.options import (
     list_option,
     output_folder,
 )
-from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.kernel.backends import get_backend
-from mltcp_tools.units import counted
 
 
 @click.command()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.base.errors import MltcpError, UsageError
 
 _FOLDER = click.Path(path_type=Path)
 

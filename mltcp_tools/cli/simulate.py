@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.experiments import (
     EITHER,
     names_matrix,
@@ -17,7 +18,6 @@ from mltcp_tools.cli.experiments import (
     run_mixes,
 )
 from mltcp_tools.cli.options import BYTES, SECONDS, mtu_option, shown_option, with_options
-from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.experiments.experiment import Experiment

@@ -9,17 +9,17 @@ from contextlib import suppress
 
 import click
 
+from mltcp_tools.base.columns import Cell, Column, Row, clip
+from mltcp_tools.base.errors import HostError, UnknownError
+from mltcp_tools.base.units import format_bytes, format_seconds
 from mltcp_tools.cli.options import shown_option
 from mltcp_tools.cli.text import printable, show_table
-from mltcp_tools.columns import Cell, Column, Row, clip
-from mltcp_tools.errors import HostError, UnknownError
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, checks, get_backend
 from mltcp_tools.kernel.backends.base import JobParams, Status
 from mltcp_tools.kernel.backends.pins import loaded_elsewhere
 from mltcp_tools.kernel.host.leases import leases
 from mltcp_tools.kernel.host.namespaces import defaults
 from mltcp_tools.kernel.variants import NAMES
-from mltcp_tools.units import format_bytes, format_seconds
 
 _KERNEL = (
     Column("BACKEND", left=True),

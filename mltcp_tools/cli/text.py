@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from mltcp_tools.columns import Column, Meaning, Row, render
-from mltcp_tools.units import endpoint
+from mltcp_tools.base.columns import Column, Meaning, Row, render
+from mltcp_tools.base.units import endpoint
 
 _COLOURS = {"good": "green", "warning": "yellow", "bad": "red"}
 

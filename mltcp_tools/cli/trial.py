@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from mltcp_tools.base.errors import MltcpError, UsageError
+from mltcp_tools.base.files import can_replace, replace_file
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import (
     FRACTION,
@@ -20,9 +22,7 @@ from mltcp_tools.cli.options import (
     ssh_options,
 )
 from mltcp_tools.cli.text import printable, say, show_table
-from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.kernel.backends import get_backend
-from mltcp_tools.kernel.host.files import can_replace, replace_file
 from mltcp_tools.kernel.variants import NAMES, RECOMMENDED
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import click
 
+from mltcp_tools.base.errors import MltcpError, UnknownError
+from mltcp_tools.base.installation import how_to_bring
 from mltcp_tools.cli.options import shown_option
 from mltcp_tools.cli.text import say
-from mltcp_tools.errors import MltcpError, UnknownError
-from mltcp_tools.installation import how_to_bring
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, get_backend, struct_ops
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host.locks import RUN_DIR

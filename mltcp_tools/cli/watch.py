@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from mltcp_tools.base.columns import Cell, Column, Meaning, Row, clip
+from mltcp_tools.base.units import format_seconds
 from mltcp_tools.cli.options import (
     SECONDS,
     backend_option,
@@ -19,7 +21,6 @@ from mltcp_tools.cli.options import (
     ssh_options,
 )
 from mltcp_tools.cli.text import printable, queue_text, show_table
-from mltcp_tools.columns import Cell, Column, Meaning, Row, clip
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.live.agent.metrics import parse_address
@@ -27,7 +28,6 @@ from mltcp_tools.live.observe.feed import job_document, looks
 from mltcp_tools.live.observe.feeds import show_all
 from mltcp_tools.live.observe.page import Page
 from mltcp_tools.live.observe.view import Gain, JobView
-from mltcp_tools.units import format_seconds
 
 _COLUMNS = (
     Column("JOB", left=True),

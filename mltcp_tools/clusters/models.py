@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import Phase
 from mltcp_tools.clusters.topology import Topology
-from mltcp_tools.errors import UsageError
 
 Pattern = Literal["ring", "tree", "all-to-all", "pipeline"]
 PATTERNS: tuple[str, ...] = get_args(Pattern)

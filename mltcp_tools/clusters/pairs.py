@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.models import MODELS, Model
-from mltcp_tools.errors import UsageError
 
 GPU = "v100"
 GAVEL_MODELS = {

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mltcp_tools.base.figures import png, subplots
+from mltcp_tools.base.pages import embedded, templates
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.text import render_summaries
-from mltcp_tools.figures import png, subplots
-from mltcp_tools.pages import embedded, templates
 
 _TEMPLATES = templates(__package__)
 _CAPTIONS = {

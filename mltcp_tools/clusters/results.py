@@ -21,8 +21,8 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.version import version
-from mltcp_tools.errors import UsageError
 
 DOCUMENT = Path(__file__).resolve().parent / "RESULTS.md"
 _HEAD = """\

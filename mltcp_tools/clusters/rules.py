@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import Rule
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.experiments.treatments import TREATMENTS as REGISTRY
 from mltcp_tools.lab.experiments.treatments import (
     PrioritiesSettings,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
 from mltcp_tools.clusters.links import LinkUse
 from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
@@ -25,7 +26,6 @@ from mltcp_tools.clusters.troubles import needed, troubles_of
 from mltcp_tools.clusters.turns import SLACK, Sharing, plan_turns
 from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, Shared, View
 from mltcp_tools.clusters.workload import Workload, lone_iteration_s
-from mltcp_tools.errors import MltcpError
 
 _LAST_S = 1e9
 

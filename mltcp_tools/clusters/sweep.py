@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
+from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.workload import Workload
-from mltcp_tools.errors import MltcpError, UsageError
 
 RETRIES = 3
 """Of a run whose worker died, by Ray."""

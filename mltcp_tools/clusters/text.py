@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from mltcp_tools.base.columns import Column, render
+from mltcp_tools.base.units import format_seconds
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.rules import UNTOLD
-from mltcp_tools.columns import Column, render
-from mltcp_tools.units import format_seconds
 
 
 def render_summaries(summaries: Sequence[Mapping[str, Any]]) -> str:

@@ -38,11 +38,11 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.document import Section
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.document import Section
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import parse_bytes, parse_rate, parse_seconds
 from mltcp_tools.lab.planning.network import FRAME, PAYLOAD, Link, Network, draw, read_links
 from mltcp_tools.lab.planning.reading import job_name
-from mltcp_tools.units import parse_bytes, parse_rate, parse_seconds
 
 Kind = Literal["leaf-spine", "fat-tree", "rails"]
 KINDS: tuple[str, ...] = get_args(Kind)

@@ -20,6 +20,7 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.models import MODELS, Model
 from mltcp_tools.clusters.pairs import GAVEL_MODELS, gavel_model
 from mltcp_tools.clusters.requests import Request
@@ -33,7 +34,6 @@ from mltcp_tools.clusters.workload import (
     parse_workload,
     require_model,
 )
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.planning.reading import read_text
 
 ELASTICFLOW_MODELS = {

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import Phase
 from mltcp_tools.clusters.topology import Topology
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.planning.affinity import JOB, Members, affinity_graph, components
 from mltcp_tools.lab.planning.circle import make_circle
 from mltcp_tools.lab.planning.cluster import plan_cluster

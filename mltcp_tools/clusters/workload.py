@@ -32,6 +32,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from mltcp_tools.base.document import Section, read_section
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import parse_bytes, parse_fraction, parse_seconds
 from mltcp_tools.clusters.models import MODELS, Model, lag_s, phases_of
 from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.topology import (
@@ -42,9 +45,6 @@ from mltcp_tools.clusters.topology import (
     regular,
     whole,
 )
-from mltcp_tools.document import Section, read_section
-from mltcp_tools.errors import UsageError
-from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
 
 T = TypeVar("T")
 

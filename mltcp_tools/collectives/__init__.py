@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from mltcp_tools.errors import HostError
-from mltcp_tools.installation import how_to_bring
+from mltcp_tools.base.errors import HostError
+from mltcp_tools.base.installation import how_to_bring
 
 __all__ = ["PACKAGES", "enable", "require_packages"]
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.collectives.handshake import (
     NONCE_BYTES,
     MessageError,
@@ -15,7 +16,6 @@ from mltcp_tools.collectives.handshake import (
     prove,
     read_number,
 )
-from mltcp_tools.errors import MltcpError
 
 _NAME_CHARACTERS = 128
 _GENERATIONS = 2**32

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.collectives.bounds import Rates
 from mltcp_tools.collectives.library import Chunks, How
 from mltcp_tools.collectives.session import Endpoint
-from mltcp_tools.errors import MltcpError
 
 if TYPE_CHECKING:
     import torch

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.base.errors import BusyError, MltcpError
 from mltcp_tools.collectives.admission import (
     Admission,
     AdmittedJob,
@@ -35,7 +36,6 @@ from mltcp_tools.collectives.programs import (
     Programs,
     find_peer,
 )
-from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.kernel.host.locks import RUN_DIR
 
 SCHEMA = "mltcp-aggregate/1"

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.collectives.aggregated import Aggregated
 from mltcp_tools.collectives.auto import LEAST_RANKS, Auto
 from mltcp_tools.collectives.collective import Collective, Setting
@@ -21,7 +22,6 @@ from mltcp_tools.collectives.library import How
 from mltcp_tools.collectives.reducer import Reducer
 from mltcp_tools.collectives.registry import AUTO, COLLECTIVES
 from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
-from mltcp_tools.errors import UsageError
 from mltcp_tools.hooks import DdpState, Job
 
 _FOR_SOME = ("mltcp", "congestion_control")  # that have such options

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.collectives.agreement import Agreement
 from mltcp_tools.collectives.library import How, Kind
-from mltcp_tools.errors import UsageError
 
 KINDS = {
     torch.float32: Kind.FLOAT32,

@@ -15,9 +15,9 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.collectives.library import constant, library, max_jobs, secret_of
 from mltcp_tools.collectives.session import PORT
-from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.collectives.agreement import IDLE, Progress, has_left
 from mltcp_tools.collectives.collective import (
     Collective,
@@ -33,7 +34,6 @@ from mltcp_tools.collectives.group import kind_of
 from mltcp_tools.collectives.library import How
 from mltcp_tools.collectives.session import Endpoint, SessionError
 from mltcp_tools.collectives.trial import Pause
-from mltcp_tools.errors import MltcpError
 
 LEAST_PAUSE, MOST_PAUSE = 64, 8192
 """Reductions by Gloo between looks for the aggregator; twice as many after each that was in vain.

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.collectives.handshake import (
     LEAVE,
     LINE_BYTES,
@@ -25,7 +26,6 @@ from mltcp_tools.collectives.handshake import (
     read_sentence,
 )
 from mltcp_tools.collectives.library import Chunks, How, Kind, State, Worker, max_values, secret_of
-from mltcp_tools.errors import MltcpError, UsageError
 
 SLOTS = 1024
 """Slots asked for: they cover 1.5 MB on the way, 10 Gbit/s for 1.2 ms; a large tensor uses all."""

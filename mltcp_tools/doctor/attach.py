@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
+from mltcp_tools.base.installation import how_to_bring_bcc
 from mltcp_tools.doctor.bpf import BTF
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.report import Check, as_fix, needed
-from mltcp_tools.installation import how_to_bring_bcc
 
 _ITERATOR = "bpf_iter_tcp_get_func_proto"
 """The kernel's function (5.15) that lets programs change the sockets they walk over."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.kmod import bases
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, as_fix, install, needed
-from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.native.libbpf import require_answers
 from mltcp_tools.kernel.native.objects import CLANG_MIN, objects_shipped
 from mltcp_tools.kernel.native.requirements import (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from mltcp_tools.base.installation import how_to_bring
 from mltcp_tools.collectives import PACKAGES
 from mltcp_tools.doctor import bpf
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, as_fix, install, needed
-from mltcp_tools.installation import how_to_bring
 
 _XDP_BYTES = (5, 18)
 """Since then XDP programs read and write frames by a helper, however large these are."""

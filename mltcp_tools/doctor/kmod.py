@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from mltcp_tools.base.installation import how_to_bring_module
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.report import Check, as_fix, install
-from mltcp_tools.installation import how_to_bring_module
 from mltcp_tools.kernel.backends import module
 from mltcp_tools.kernel.variants import built_on
 

@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from mltcp_tools.columns import Meaning, Style, plain
+from mltcp_tools.base.columns import Meaning, Style, plain
 
 SCHEMA = "mltcp-doctor/1"
 

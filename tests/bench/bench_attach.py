@@ -27,9 +27,9 @@ from netns.trainings import Agent, agent
 from support.result_tables import put_between
 
 from mltcp_tools import __version__
+from mltcp_tools.base.files import replace_file
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host import cgroups
-from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.live.attach.changes import DONE
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach

@@ -38,9 +38,9 @@ import numpy as np
 from support.result_tables import put_between
 
 from mltcp_tools import __version__
+from mltcp_tools.base.files import replace_file
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_fields
-from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.native.csources import algorithm
 from mltcp_tools.lab.simulator.inputs import Link, PacketJob
 from mltcp_tools.lab.simulator.library import simulate

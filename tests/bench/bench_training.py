@@ -36,10 +36,12 @@ from support.tcp_counters import TCP_COUNTERS, tcp_counters
 from train.jobs import Place, Rank, gradient_bytes, switch, training, wait_for_more
 from train.mltcp import bottleneck, loaded
 
-from mltcp_tools.cells import markdown
+from mltcp_tools.base.cells import markdown
+from mltcp_tools.base.files import replace_file
+from mltcp_tools.base.run_tables import check_folder
+from mltcp_tools.base.units import parse_seconds
 from mltcp_tools.kernel.backends.pins import skipped_results
 from mltcp_tools.kernel.host.disturbance import Watch
-from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.analysis import render_matrix_text, render_text, save_matrix, write_report
 from mltcp_tools.lab.experiments.arms import ALONE, Arm, is_mltcp
@@ -50,8 +52,6 @@ from mltcp_tools.lab.runs.progress import Progress
 from mltcp_tools.lab.testbed.emulators import cpu_busy, cpu_times
 from mltcp_tools.lab.testbed.loop import Loop, Outcome
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
-from mltcp_tools.live.observe.tables import check_folder
-from mltcp_tools.units import parse_seconds
 
 PORT = 29800
 NAME = "training"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from netns.connections import send_burst
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError
 from mltcp_tools.kernel.backends import BACKENDS, get_backend, module
 from mltcp_tools.kernel.backends.base import Backend, IterationEvent, IterationStream
 from mltcp_tools.kernel.native import requirements

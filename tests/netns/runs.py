@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from mltcp_tools.base.run_tables import COLUMNS
 from mltcp_tools.lab.testbed.leftovers import LOCKS
-from mltcp_tools.live.observe.tables import COLUMNS
 
 EXPERIMENT = """\
 name: small

@@ -19,8 +19,8 @@ from netns.trainings import Agent, agent, training
 from support.holding_process import FIRST_CC
 from support.waiting import PATIENCE_S, wait_for
 
+from mltcp_tools.base.errors import BusyError, HostError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import BusyError, HostError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.live.agent import follow
 from mltcp_tools.live.attach.restore import detach

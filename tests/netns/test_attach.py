@@ -17,7 +17,7 @@ from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_for
 from netns.connected import holder, with_pid
 from support.holding_process import FIRST_CC
 
-from mltcp_tools.errors import BusyError
+from mltcp_tools.base.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.variants import OBSERVED
 from mltcp_tools.live.attach.jobs import change_parameters, named_job

@@ -14,7 +14,7 @@ from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_for
 from netns.connected import holder, namespace
 from support.holding_process import FIRST_CC
 
-from mltcp_tools.errors import BusyError, MltcpError, UsageError
+from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.kernel.backends import module
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.kmod import KmodBackend

@@ -21,7 +21,7 @@ from netns.trainings import agent
 from support.holding_process import FIRST_CC
 from support.waiting import wait_for
 
-from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.base.errors import BusyError, HostError
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_catch import BpfCatcher

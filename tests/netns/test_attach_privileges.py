@@ -15,7 +15,7 @@ from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connected import Holder, holder
 from support.holding_process import FIRST_CC
 
-from mltcp_tools.errors import HostError, MltcpError, UsageError
+from mltcp_tools.base.errors import HostError, MltcpError, UsageError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.state import STATE_DIR, StateFiles

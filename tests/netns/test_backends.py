@@ -17,8 +17,8 @@ import pytest
 from netns.backends_here import backend_fixture, collect, uncounted
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, IterationEvent, Job, JobParams
 from mltcp_tools.kernel.host import facts

@@ -22,7 +22,7 @@ from netns.connections import (
     send_burst,
 )
 
-from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.base.errors import BusyError, HostError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, JobParams
 from mltcp_tools.kernel.backends.pins import PIN_ROOT

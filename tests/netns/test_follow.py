@@ -23,8 +23,8 @@ from netns.trainings import Training, training
 from support.holding_process import FIRST_CC
 from support.waiting import wait_for
 
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.native.bpf_object import BpfObject

@@ -24,7 +24,7 @@ from netns.connections import (
     send_burst,
 )
 
-from mltcp_tools.errors import BusyError, HostError, UsageError
+from mltcp_tools.base.errors import BusyError, HostError, UsageError
 from mltcp_tools.kernel.backends import get_backend, kmod, module
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.host import facts

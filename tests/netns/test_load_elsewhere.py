@@ -14,8 +14,8 @@ from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connected import holder
 from support.holding_process import FIRST_CC
 
+from mltcp_tools.base.errors import BusyError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import BusyError
 from mltcp_tools.kernel.backends import struct_ops
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.pins import PIN_ROOT

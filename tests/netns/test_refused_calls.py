@@ -14,7 +14,7 @@ from netns.backends_here import fresh_and_loaded
 from netns.connected import Holder, holder
 from support.refused_calls import refusing
 
-from mltcp_tools.errors import UnknownError
+from mltcp_tools.base.errors import UnknownError
 from mltcp_tools.kernel.backends import struct_ops
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN

@@ -21,8 +21,8 @@ from netns.connected import holder, namespace
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 from support.holding_process import FIRST_CC
 
+from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.kernel.backends import module, struct_ops
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.host.facts import available_congestion_controls, read_sysctl

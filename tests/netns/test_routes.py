@@ -18,8 +18,8 @@ from netns.following import rules
 from netns.trainings import agent
 from pyroute2 import IPRoute
 
+from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.kernel.backends.base import Backend, Flow, Job, JobParams
 from mltcp_tools.kernel.host.routes import leading_to, routes, set_fine
 from mltcp_tools.lab.experiments.links import Link

@@ -18,7 +18,7 @@ from netns.runs import CUBIC_RENO, EXPERIMENT, command_line, run_id, table, writ
 from support import procfs
 from support.waiting import wait_for
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.host.facts import available_congestion_controls
 from mltcp_tools.lab.experiments.arms import ALONE

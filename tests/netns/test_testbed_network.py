@@ -16,7 +16,7 @@ import pytest
 from pyroute2 import IPRoute
 from support.tcp_counters import tcp_counters
 
-from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.leftovers import LOCKS, RunLock, remove_leftovers

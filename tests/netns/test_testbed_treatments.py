@@ -18,6 +18,7 @@ import pytest
 from support.rate_law import rate
 from support.waiting import wait_for
 
+from mltcp_tools.base.run_tables import COLUMNS
 from mltcp_tools.kernel.backends.base import Flow, Job, JobParams
 from mltcp_tools.kernel.backends.struct_ops import ZERO, unregister
 from mltcp_tools.kernel.host import cgroups
@@ -39,7 +40,6 @@ from mltcp_tools.lab.testbed.namespaces import PREFIX, inside, write_sysctl
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
 from mltcp_tools.lab.testbed.run_experiment import run_experiment
-from mltcp_tools.live.observe.tables import COLUMNS
 from mltcp_tools.live.priorities.coflows import LEVELS
 from mltcp_tools.live.priorities.controller import Controller
 from mltcp_tools.live.priorities.live import LivePriorities, Prioritised

@@ -19,8 +19,8 @@ from netns.connections import TCP_CONGESTION
 from support.holding_process import FIRST_CC
 from support.waiting import PATIENCE_S, wait_for
 
+from mltcp_tools.base.errors import BusyError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import BusyError
 from mltcp_tools.kernel.backends import struct_ops
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.pins import PIN_ROOT

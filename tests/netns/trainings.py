@@ -15,7 +15,7 @@ from pathlib import Path
 from support import procfs
 from support.waiting import PATIENCE_S, wait_for
 
-from mltcp_tools.errors import BusyError
+from mltcp_tools.base.errors import BusyError
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.attach.state import LOCK
 from mltcp_tools.live.observe.board import forget_killed

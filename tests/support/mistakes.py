@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import UsageError
 
 
 def mistakes(*rows: tuple[str, str, str]) -> pytest.MarkDecorator:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.cells import NONE, interval, markdown
-from mltcp_tools.errors import UsageError
-from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.base.cells import NONE, interval, markdown
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.files import replace_file
 
 
 @dataclass(frozen=True)

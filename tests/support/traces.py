@@ -22,8 +22,8 @@ from typing import Any
 from support.core_flows import MS, ack, ffi, lib
 from support.result_tables import put_between
 
-from mltcp_tools.cells import markdown
-from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.base.cells import markdown
+from mltcp_tools.base.files import replace_file
 from mltcp_tools.kernel.native.csources import algorithm
 
 MSS = 1448

@@ -19,7 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 import mltcp_tools.collectives as mc
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 
 
 def main() -> None:

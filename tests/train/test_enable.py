@@ -17,8 +17,8 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 
 import mltcp_tools.collectives as mc  # noqa: E402
+from mltcp_tools.base.errors import UsageError  # noqa: E402
 from mltcp_tools.collectives import ddp  # noqa: E402
-from mltcp_tools.errors import UsageError  # noqa: E402
 from mltcp_tools.hooks import Job  # noqa: E402
 
 RANK = Path(__file__).with_name("sub_group_rank.py")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from train.conftest import Report
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.live.sources.call_source import CallSource
 from mltcp_tools.live.sources.call_sources import CallSources
 from mltcp_tools.live.sources.nccl import KINDS, Communicator, NcclSource
@@ -379,7 +379,7 @@ def test_without_privilege_nothing_is_probed(nccl_library: Path) -> None:
         "import os, re, sys; os.setuid(65534)\n"
         "from mltcp_tools.live.sources.call_sources import CallSources\n"
         "from mltcp_tools.live.sources.libraries import mapped_libraries\n"
-        "from mltcp_tools.errors import HostError\n"
+        "from mltcp_tools.base.errors import HostError\n"
         "with CallSources(print) as sources: sources.watch(int(sys.argv[1]), 0.0)\n"
         "try: mapped_libraries(int(sys.argv[1]), re.compile('libnccl'))\n"
         "except HostError as error: print(error)\n"

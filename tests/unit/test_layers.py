@@ -1,4 +1,4 @@
-"""Imports run down: front, clusters, lab, collectives, live, kernel, ground; none in a circle."""
+"""Imports run down: front, clusters, lab, collectives, live, kernel, base; none in a circle."""
 
 from __future__ import annotations
 
@@ -24,19 +24,7 @@ WINGS = (
     {"live"},
     {"kernel"},
     # hooks is what users import; it may be copied into any image, so it imports nothing of ours.
-    {
-        "errors",
-        "units",
-        "document",
-        "columns",
-        "installation",
-        "cells",
-        "figures",
-        "pages",
-        "values",
-        "hooks",
-        "__init__",
-    },
+    {"base", "hooks", "__init__"},
 )
 FLOOR = {part: number for number, parts in enumerate(WINGS) for part in parts}
 STARTERS = {"lab.collectives.bench_here"}

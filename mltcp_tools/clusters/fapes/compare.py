@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.fapes.inference import Kpa, Predictive, Scaler, Served, serve, tuned
 from mltcp_tools.clusters.fapes.policies import Fapes, Lyra
 from mltcp_tools.clusters.outcome import Outcome
@@ -18,7 +19,6 @@ from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.view import Policy
 from mltcp_tools.clusters.workload import Workload
-from mltcp_tools.errors import UsageError
 
 ARMS = ("static", "static-elastic", "lyra", "fapes-kpa", "fapes")
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from mltcp_tools.base.document import Section, read_section
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.logs import Log, LoggedJob
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import parse_cluster
-from mltcp_tools.document import Section, read_section
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.planning.reading import read_text
 from mltcp_tools.lab.profiling.profile import Phase, Profile
-from mltcp_tools.units import counted
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.runs.described import DescribedExperiment

@@ -29,9 +29,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.own.slurm import hosts
-from mltcp_tools.errors import UsageError
-from mltcp_tools.units import counted
 
 T = TypeVar("T", dict[str, Any], list[Any], str)
 

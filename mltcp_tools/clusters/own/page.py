@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mltcp_tools.base.figures import png, subplots
+from mltcp_tools.base.pages import embedded, templates
+from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.own.ask import Answer
 from mltcp_tools.clusters.own.replay import Compared, Trust
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.text import table
 from mltcp_tools.clusters.workload import Workload
-from mltcp_tools.figures import png, subplots
-from mltcp_tools.pages import embedded, templates
-from mltcp_tools.units import counted
 
 _TEMPLATES = templates("mltcp_tools.clusters")
 _LATE = 0.1

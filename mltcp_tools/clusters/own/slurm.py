@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.planning.reading import read_text
 
 _MOST_HOSTS = 100_000

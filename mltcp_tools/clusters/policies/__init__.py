@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.policies.cassini import Cassini
 from mltcp_tools.clusters.policies.orders import Fair, Fifo, LeastAttained, ShortestRemaining
 from mltcp_tools.clusters.policies.placing import shuffled
@@ -12,7 +13,6 @@ from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.policies.replay import Replay
 from mltcp_tools.clusters.policies.sharing import Predicted
 from mltcp_tools.clusters.view import Policy
-from mltcp_tools.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.interference import PairModel, fit_pairs
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.policies.plan import ROUND_S, SPREAD, decide
 from mltcp_tools.clusters.view import Decision, JobState, Shared, View
-from mltcp_tools.errors import UsageError
 
 LOOK = 16
 """A host chooses among the first so many of those that wait and fit."""

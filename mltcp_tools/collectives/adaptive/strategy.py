@@ -20,9 +20,9 @@ from typing import Any
 import highspy
 import numpy as np
 
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.collectives.adaptive.links import Floats, Links, bound_s
 from mltcp_tools.collectives.adaptive.trees import Tree, cheapest_tree, heuristic_trees
-from mltcp_tools.errors import MltcpError
 
 _ROUNDS = 200
 _ENOUGH = 1e-3

@@ -12,7 +12,7 @@ A job is numbered by whoever sets it; `tag` takes descriptors of this process.
 
 from __future__ import annotations
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import Backend
 
 __all__ = ["AUTO", "BACKENDS", "get_backend"]

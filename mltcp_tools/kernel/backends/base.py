@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.native.constants import share
 from mltcp_tools.kernel.variants import MECHANISMS

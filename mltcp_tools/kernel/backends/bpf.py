@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError
 from mltcp_tools.kernel.backends import checks, records, struct_ops
 from mltcp_tools.kernel.backends.base import Backend, Flow, IterationStream, Job, JobParams, Status
 from mltcp_tools.kernel.backends.bpf_iterations import BpfIterations

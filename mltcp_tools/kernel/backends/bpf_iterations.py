@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.backends import checks, records
 from mltcp_tools.kernel.backends.base import IterationEvent, IterationStream
 from mltcp_tools.kernel.backends.pins import PIN_ROOT, Home, pinned, read_counter

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from mltcp_tools.errors import HostError, UnknownError
+from mltcp_tools.base.errors import HostError, UnknownError
 from mltcp_tools.kernel.backends.pins import PIN_ROOT, Home, OtherVersionError, explain, id_of_tags
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.namespaces import inside

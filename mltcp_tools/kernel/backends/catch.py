@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.native.uapi import RULE_PORTS

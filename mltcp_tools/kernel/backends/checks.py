@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from mltcp_tools.errors import BusyError, MltcpError, UsageError
+from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.kernel.backends.base import Backend, Flow, Status
 from mltcp_tools.kernel.host.descriptors import cookie_of
 from mltcp_tools.kernel.host.driven import Driven, driven

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mltcp_tools import __version__
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.kernel.backends import checks, module
 from mltcp_tools.kernel.backends.attributes import (
     flow_from,

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.backends.catch import Catch, Catcher
 from mltcp_tools.kernel.backends.genl import GenericSocket, NetlinkError, decode, number
 from mltcp_tools.kernel.native.uapi import RULE_PORTS, Attribute, Command

@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from mltcp_tools.errors import BusyError, HostError, UnknownError
-from mltcp_tools.installation import how_to_bring_module
+from mltcp_tools.base.errors import BusyError, HostError, UnknownError
+from mltcp_tools.base.installation import how_to_bring_module
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.native.csources import source_root
 

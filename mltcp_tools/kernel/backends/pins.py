@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UnknownError, UsageError
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UnknownError, UsageError
 from mltcp_tools.kernel.backends import checks, struct_ops
 from mltcp_tools.kernel.native import requirements
 from mltcp_tools.kernel.native.bpf_maps import BpfMap

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from mltcp_tools import __version__
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_from_struct
 from mltcp_tools.kernel.native.bpf_maps import (

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.base.errors import HostError, UsageError
 
 _EGRESS = 0xFFFFFFF3  # TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)
 _ALL = 0x0003  # ETH_P_ALL

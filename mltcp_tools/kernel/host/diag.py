@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pyroute2.netlink import NETLINK_SOCK_DIAG
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.tcpstates import tcp_state
 
 _SOCK_DIAG_BY_FAMILY = 20

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mltcp_tools.errors import UnknownError
+from mltcp_tools.base.errors import UnknownError
 from mltcp_tools.kernel.host.locks import RUN_DIR
 
 LEASES = RUN_DIR / "leases"

@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 
 _PR_SET_PDEATHSIG = 1
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mltcp_tools.errors import BusyError
+from mltcp_tools.base.errors import BusyError
 
 RUN_DIR = Path("/run/mltcp")
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pyroute2 import netns
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.facts import read_sysctl, sysctl_path
 
 PROC = Path("/proc")

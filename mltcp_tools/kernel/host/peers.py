@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.programs import wait_or_kill
 
 LONGEST = 1 << 26

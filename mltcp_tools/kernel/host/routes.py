@@ -21,7 +21,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import RTM_NEWROUTE
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
-from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.base.errors import HostError, UsageError
 
 _TCP_USEC_TS = 1 << 4  # RTAX_FEATURE_TCP_USEC_TS of linux/rtnetlink.h
 _FIB_MATCH = 0x2000  # RTM_F_FIB_MATCH: the route itself, not what it comes to for an address

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 
 SIZE_MAX = 64 * 2**20
 """Of a file: about 200,000 sockets, more than a host has ports."""

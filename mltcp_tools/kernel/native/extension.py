@@ -12,7 +12,7 @@ from typing import Any
 
 from cffi import FFI
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.locks import exclusive_file
 from mltcp_tools.kernel.native.csources import cache_dir, digest, source_root
 

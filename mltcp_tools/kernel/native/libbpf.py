@@ -15,7 +15,7 @@ from typing import Any
 
 from cffi import FFI
 
-from mltcp_tools.errors import HostError, UnknownError
+from mltcp_tools.base.errors import HostError, UnknownError
 
 _CDEF = """
 struct bpf_object_open_opts {

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.native.csources import cache_dir, digest, program_sources, source_root
 
 CLANG_MIN = 13

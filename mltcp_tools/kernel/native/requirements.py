@@ -6,7 +6,7 @@ import platform
 import re
 from pathlib import Path
 
-from mltcp_tools.errors import HostError, UnknownError
+from mltcp_tools.base.errors import HostError, UnknownError
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.native.libbpf import require_answers
 

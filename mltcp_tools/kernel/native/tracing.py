@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.errors import HostError
-from mltcp_tools.installation import how_to_bring_bcc
+from mltcp_tools.base.errors import HostError
+from mltcp_tools.base.installation import how_to_bring_bcc
 from mltcp_tools.kernel.native.csources import source_root
 
 _SOURCE_VARIABLE = "BCC_KERNEL_SOURCE"

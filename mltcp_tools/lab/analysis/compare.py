@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mltcp_tools.cells import WIDTH, bullets, clip, interval, number, plain_text, table
+from mltcp_tools.base.cells import WIDTH, bullets, clip, interval, number, plain_text, table
 from mltcp_tools.lab.analysis import bootstrap, metrics
 from mltcp_tools.lab.analysis.quiet import Quiet, undisturbed
 from mltcp_tools.lab.analysis.reference import Reference, make_reference

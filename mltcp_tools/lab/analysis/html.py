@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from mltcp_tools import cells
+from mltcp_tools.base import cells
+from mltcp_tools.base.pages import embedded, templates
 from mltcp_tools.lab.analysis import metrics, plots, text
-from mltcp_tools.pages import embedded, templates
 
 _TEMPLATES = templates(__package__)
 _CAPTIONS = {

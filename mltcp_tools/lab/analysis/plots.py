@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from mltcp_tools.figures import COLOURS, INK, dress, png
+from mltcp_tools.base.figures import COLOURS, INK, dress, png
 from mltcp_tools.kernel.variants import is_mltcp
 from mltcp_tools.lab.analysis.metrics import iteration_times
 from mltcp_tools.lab.analysis.reference import Reference

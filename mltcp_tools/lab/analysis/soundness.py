@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mltcp_tools.base.units import counted
 from mltcp_tools.lab.analysis.bootstrap import MIN_ROOM
 from mltcp_tools.lab.analysis.lone import Lone, findings, measured_once
 from mltcp_tools.lab.analysis.result import ArmResult, Result
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 from mltcp_tools.lab.runs.run import Run
-from mltcp_tools.units import counted
 
 TOLERANCE = 0.01
 """The share by which an arm may be faster: time stamps, and the bottleneck's bucket of 20 KiB."""

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mltcp_tools.cells import (
+from mltcp_tools.base.cells import (
     NONE,
     WIDTH,
     bullets,

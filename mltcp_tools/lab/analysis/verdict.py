@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mltcp_tools.cells import interval
+from mltcp_tools.base.cells import interval
 from mltcp_tools.lab.runs.run import Run
 from mltcp_tools.live.observe.conditions import unlike
 

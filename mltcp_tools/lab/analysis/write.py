@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.errors import MltcpError
-from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.base.errors import MltcpError
+from mltcp_tools.base.files import replace_file
 from mltcp_tools.lab.analysis.matrix import (
     matrix_table,
     render_matrix_markdown,

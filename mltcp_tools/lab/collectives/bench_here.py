@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.collectives.bounds import Rates
 from mltcp_tools.collectives.daemon import ask, is_up, run_daemon
 from mltcp_tools.collectives.gloo import Gloo
 from mltcp_tools.collectives.registry import COLLECTIVES
 from mltcp_tools.collectives.session import PORT, SLOTS
-from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.host.lifetime import die_with_parent
 from mltcp_tools.kernel.host.programs import module_command
 from mltcp_tools.kernel.native.libbpf import check, library

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.cells import markdown
-from mltcp_tools.columns import Column, render
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.cells import markdown
+from mltcp_tools.base.columns import Column, render
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import format_bytes, format_rate, format_seconds
 from mltcp_tools.lab.collectives.made import sentence
-from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
 SCHEMA = "mltcp-collectives-bench/4"
 

@@ -18,7 +18,7 @@ from pyroute2 import IPRoute
 from pyroute2.ethtool import Ethtool
 from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.lab.testbed.namespaces import (
     NAMESPACES,
     PREFIX,

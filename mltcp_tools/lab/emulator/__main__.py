@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 
-from mltcp_tools.errors import run
+from mltcp_tools.base.errors import run
 from mltcp_tools.lab.emulator.client import ClientOptions
 from mltcp_tools.lab.emulator.control import Control
 from mltcp_tools.lab.emulator.entry import SILENCE_S, run_client, run_rank, run_server

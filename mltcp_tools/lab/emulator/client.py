@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TextIO
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.compression import Compressor
 from mltcp_tools.lab.emulator.control import Control, Stopped
 from mltcp_tools.lab.emulator.flow import Flow, Peer, connect_flows

@@ -36,7 +36,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.kernel.host.lifetime import die_with_parent
 from mltcp_tools.lab.emulator.job import JobSpec
 

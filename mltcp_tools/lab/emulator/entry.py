@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.lab.emulator.assignment import Assignment
 from mltcp_tools.lab.emulator.client import Client, ClientOptions
 from mltcp_tools.lab.emulator.control import Control

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mltcp_tools.errors import HostError, MltcpError, UsageError
+from mltcp_tools.base.errors import HostError, MltcpError, UsageError
 from mltcp_tools.lab.emulator.job import Direction, JobSpec
 from mltcp_tools.lab.emulator.protocol import (
     SESSION_BYTES,

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.compression import LEAST_SHARE, Compression
 from mltcp_tools.lab.emulator.patterns import Pattern, sizes, split
 from mltcp_tools.lab.emulator.turns import Turns

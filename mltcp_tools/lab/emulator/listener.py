@@ -7,7 +7,7 @@ import errno
 import resource
 import socket
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 
 MAX_CONNECTIONS = 4096
 

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 
 MAX_RANKS = 64
 MAX_PIECES = 256

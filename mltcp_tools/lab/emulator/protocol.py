@@ -18,7 +18,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.lab.emulator.job import DIRECTIONS, MAX_BYTES, MAX_FLOWS, MIN_SHARE
 
 VERSION = 2

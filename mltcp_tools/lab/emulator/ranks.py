@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.lab.emulator.assignment import Assignment
 from mltcp_tools.lab.emulator.control import Control, Stopped
 from mltcp_tools.lab.emulator.job import compute_times

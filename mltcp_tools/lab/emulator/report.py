@@ -36,10 +36,10 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from mltcp_tools.errors import UsageError
-from mltcp_tools.kernel.host.files import can_replace, replace_file
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.files import can_replace, replace_file
+from mltcp_tools.base.units import format_bytes, format_rate, format_seconds
 from mltcp_tools.lab.emulator.turns import Begin
-from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
 SCHEMA = "mltcp-emulate/1"
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.base.errors import HostError, UsageError
+from mltcp_tools.base.units import format_bytes
 from mltcp_tools.kernel.host.facts import available_congestion_controls
 from mltcp_tools.lab.emulator.control import Control
 from mltcp_tools.lab.emulator.listener import listen, peer_name, raise_descriptor_limit
@@ -33,7 +34,6 @@ from mltcp_tools.lab.emulator.sockets import (
 )
 from mltcp_tools.lab.emulator.stream import Incoming, Outgoing, PeerClosed
 from mltcp_tools.lab.emulator.tcpinfo import read_tcp_info
-from mltcp_tools.units import format_bytes
 
 _READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE

@@ -10,7 +10,7 @@ import errno
 import math
 import socket
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.facts import available_congestion_controls
 from mltcp_tools.lab.emulator.tcpinfo import read_tcp_info
 

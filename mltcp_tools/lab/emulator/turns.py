@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 
 REALIGN = 0.05
 

@@ -8,9 +8,9 @@ import typing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mltcp_tools import values
-from mltcp_tools.document import Section
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base import values
+from mltcp_tools.base.document import Section
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.variants import NAMES, is_mltcp
 from mltcp_tools.lab.experiments.each import EACH, expand

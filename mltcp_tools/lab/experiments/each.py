@@ -13,7 +13,7 @@ import itertools
 
 import yaml
 
-from mltcp_tools.document import Section
+from mltcp_tools.base.document import Section
 
 EACH = "each"
 MAX_COMBINATIONS = 400

@@ -15,9 +15,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mltcp_tools.document import Section
-from mltcp_tools.errors import UsageError
-from mltcp_tools.units import parse_fraction
+from mltcp_tools.base.document import Section
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import parse_fraction
 
 FIELDS = ("gain", "order")
 _MOST = 100.0

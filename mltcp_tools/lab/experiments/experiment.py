@@ -68,7 +68,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import exact_bytes, exact_seconds
 from mltcp_tools.lab.emulator.patterns import Connection
 from mltcp_tools.lab.experiments.arms import ALONE, Arm
 from mltcp_tools.lab.experiments.expect import Expect
@@ -77,7 +78,6 @@ from mltcp_tools.lab.experiments.fields import document_of
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.neighbours import OWN, Neighbour
-from mltcp_tools.units import exact_bytes, exact_seconds
 
 
 @dataclass(frozen=True)

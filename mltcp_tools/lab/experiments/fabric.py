@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mltcp_tools import values
-from mltcp_tools.document import Section
+from mltcp_tools.base import values
+from mltcp_tools.base.document import Section
 from mltcp_tools.lab.emulator.patterns import KINDS
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.links import Link, read_one_of_several

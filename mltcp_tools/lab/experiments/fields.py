@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from mltcp_tools.cells import markdown
-from mltcp_tools.document import Section
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.cells import markdown
+from mltcp_tools.base.document import Section
+from mltcp_tools.base.errors import UsageError
 
 _KEY = "declared"
 

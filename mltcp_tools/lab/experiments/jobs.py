@@ -6,9 +6,17 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from mltcp_tools import values
-from mltcp_tools.document import Section
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base import values
+from mltcp_tools.base.document import Section
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import (
+    exact_bytes,
+    exact_seconds,
+    parse_bytes,
+    parse_fraction,
+    parse_rate,
+    parse_seconds,
+)
 from mltcp_tools.lab.emulator.compression import Compression
 from mltcp_tools.lab.emulator.job import (
     DIRECTIONS,
@@ -21,14 +29,6 @@ from mltcp_tools.lab.emulator.job import (
 )
 from mltcp_tools.lab.emulator.patterns import KINDS, MAX_PIECES, Pattern, connections
 from mltcp_tools.lab.experiments.fields import declared, mapping, names, read_fields
-from mltcp_tools.units import (
-    exact_bytes,
-    exact_seconds,
-    parse_bytes,
-    parse_fraction,
-    parse_rate,
-    parse_seconds,
-)
 
 _SECONDS = values.within(parse_seconds, 0.0, 3600.0, "seconds")
 

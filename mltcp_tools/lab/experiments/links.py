@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from mltcp_tools import values
-from mltcp_tools.document import Section
+from mltcp_tools.base import values
+from mltcp_tools.base.document import Section
+from mltcp_tools.base.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.neighbours import Neighbour
-from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 # Part of a namespace's and an interface's name, of which the latter has 15 characters.
 _LINK = re.compile(r"[a-z0-9]{1,6}")

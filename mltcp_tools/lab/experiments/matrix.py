@@ -39,9 +39,9 @@ from pathlib import Path
 
 import yaml
 
-from mltcp_tools import values
-from mltcp_tools.document import Section, read_section
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.base import values
+from mltcp_tools.base.document import Section, read_section
+from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.kernel.host.lifetime import die_with_parent
 from mltcp_tools.lab.experiments.each import EACH, expand, put
 from mltcp_tools.lab.experiments.experiment import Experiment

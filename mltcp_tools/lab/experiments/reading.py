@@ -10,9 +10,10 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools import values
-from mltcp_tools.document import Section, meant, read_section
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base import values
+from mltcp_tools.base.document import Section, meant, read_section
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import parse_bytes, parse_fraction, parse_seconds
 from mltcp_tools.lab.emulator.job import MAX_BYTES, MIN_SHARE
 from mltcp_tools.lab.experiments.arms import ALONE, Arm, congestion_control, read_arms
 from mltcp_tools.lab.experiments.expect import read_expect
@@ -22,7 +23,6 @@ from mltcp_tools.lab.experiments.jobs import JOB_FIELDS, ExperimentJob, read_job
 from mltcp_tools.lab.experiments.links import Link, check_paths, read_links
 from mltcp_tools.lab.experiments.neighbours import OWN, Neighbour
 from mltcp_tools.lab.experiments.treatments import TurnsSettings
-from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
 
 MAX_JOBS = 200
 MAX_PLANNED = 32

@@ -14,13 +14,19 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from mltcp_tools import values
-from mltcp_tools.document import Section
+from mltcp_tools.base import values
+from mltcp_tools.base.document import Section
+from mltcp_tools.base.units import (
+    exact_seconds,
+    parse_bytes,
+    parse_fraction,
+    parse_rate,
+    parse_seconds,
+)
 from mltcp_tools.kernel.native.constants import constant, share
 from mltcp_tools.kernel.native.uapi import to_fixed
 from mltcp_tools.lab.emulator.turns import REALIGN
 from mltcp_tools.live.priorities.coflows import LEVELS, WEIGHTS
-from mltcp_tools.units import exact_seconds, parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 SOURCES = ("network", "host")
 

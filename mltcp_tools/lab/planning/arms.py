@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.turns import Turns
 from mltcp_tools.lab.experiments.arms import ALONE, Arm
 from mltcp_tools.lab.experiments.experiment import Experiment

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import networkx as nx
 from matplotlib.figure import Figure
 
-from mltcp_tools.cells import WIDTH, clip, number, table
-from mltcp_tools.figures import INK, png
+from mltcp_tools.base.cells import WIDTH, clip, number, table
+from mltcp_tools.base.figures import INK, png
+from mltcp_tools.base.units import format_rate, format_seconds
 from mltcp_tools.lab.planning.affinity import JOB, LINK
 from mltcp_tools.lab.planning.cluster import PlacementPlan
 from mltcp_tools.lab.planning.plots import draw_link
-from mltcp_tools.units import format_rate, format_seconds
 
 _MOST_ROWS = 20
 _MOST_NODES = 60

@@ -14,7 +14,7 @@ from typing import Any
 import highspy
 import numpy as np
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 
 FIRST_EPOCH_S = 0.1
 """Length of the first epoch, s."""

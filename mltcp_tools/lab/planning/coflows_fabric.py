@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.native.extension import declarations, extension
 from mltcp_tools.lab.planning import filling
 from mltcp_tools.lab.planning.coflows_epochs import choose, epoch_s

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from mltcp_tools.cells import WIDTH, table
+from mltcp_tools.base.cells import WIDTH, table
+from mltcp_tools.base.units import format_rate, format_seconds
 from mltcp_tools.lab.planning.coflows_fabric import Floats, Policy, completion_times
 from mltcp_tools.lab.planning.coflows_trace import Trace
 from mltcp_tools.live.priorities.coflows import bssi
-from mltcp_tools.units import format_rate, format_seconds
 
 
 def plan_coflows(

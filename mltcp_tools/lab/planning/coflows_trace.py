@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.planning.reading import read_text
 
 Port = tuple[str, int]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.planning.circle import Circle, make_circle
 from mltcp_tools.lab.planning.directions import THERE, directions
 from mltcp_tools.lab.planning.milp import Report

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import highspy
 import numpy as np
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.lab.planning.rotations import Ints, Problem, turned
 from mltcp_tools.lab.profiling.profile import Floats
 

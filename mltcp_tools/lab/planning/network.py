@@ -19,8 +19,8 @@ from itertools import pairwise
 
 import networkx as nx
 
-from mltcp_tools.document import Section
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.document import Section
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.planning.reading import job_name, positive_rate
 
 FRAME = 1514

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.projections.polar import PolarAxes
 
-from mltcp_tools.figures import COLOURS, INK, dress, png
+from mltcp_tools.base.figures import COLOURS, INK, dress, png
 from mltcp_tools.lab.planning.link import LinkPlan
 from mltcp_tools.lab.profiling.profile import Floats
 

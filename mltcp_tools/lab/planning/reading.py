@@ -25,11 +25,11 @@ from pathlib import Path
 
 import yaml
 
-from mltcp_tools.document import Section, read_section
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.document import Section, read_section
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import parse_bytes, parse_rate, parse_seconds
+from mltcp_tools.base.values import whole
 from mltcp_tools.lab.profiling.profile import Phase, Profile, require_jobs
-from mltcp_tools.units import parse_bytes, parse_rate, parse_seconds
-from mltcp_tools.values import whole
 
 MAX_COUNT = 10_000
 JOB_FIELDS = ("name", "count", "like", "period", "phases", "back")

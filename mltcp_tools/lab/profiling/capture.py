@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.profiling.frames import LINK_TYPES, Segment, parse_segment
 from mltcp_tools.lab.profiling.profile import Floats
 from mltcp_tools.lab.profiling.selector import Address, Selector, ends

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.profiling.capture import Capture, Series
 from mltcp_tools.lab.profiling.gaps import Iterations, iterations_by_bytes, shortest_by_bytes
 from mltcp_tools.lab.profiling.period import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.profiling.capture import Series
 from mltcp_tools.lab.profiling.gaps import Iterations
 from mltcp_tools.lab.profiling.profile import Floats

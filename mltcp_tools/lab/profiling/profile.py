@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.errors import UsageError
-from mltcp_tools.units import format_rate
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import format_rate
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from mltcp_tools import values
-from mltcp_tools.document import Section, read_section
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base import values
+from mltcp_tools.base.document import Section, read_section
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.variants import VARIANTS
 from mltcp_tools.lab.experiments.expect import Expect, read_expect
 from mltcp_tools.lab.experiments.fabric import read_fabric

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from mltcp_tools.kernel.host.files import replace_file
-from mltcp_tools.live.observe.tables import COLUMNS, columns_of
+from mltcp_tools.base.files import replace_file
+from mltcp_tools.base.run_tables import COLUMNS, columns_of
 
 _FLOAT = "%.12g"
 PLAN = "plan.json"

@@ -1,7 +1,7 @@
 """The tables of a run folder: rows from the emulators' results, written as CSV.
 
 Seconds (`*_s`) count from the instant the arm's jobs started in that repetition. The columns are
-those of COLUMNS in live/observe/tables.py. TCP samples are kept for the first and last TRACED
+those of COLUMNS in live/base/run_tables.py. TCP samples are kept for the first and last TRACED
 iterations of each job only.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.base.run_tables import COLUMNS
 from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.runs.folder import RARE, write_tables
-from mltcp_tools.live.observe.tables import COLUMNS
 
 TRACED = 3
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mltcp_tools.live.observe.tables import COLUMNS
-from mltcp_tools.units import counted
+from mltcp_tools.base.run_tables import COLUMNS
+from mltcp_tools.base.units import counted
 
 _TEXT = ("arm", "job", "neighbour")
 _WHOLE = ("repetition", "iteration", "burst", "request", "flow", "order", "bytes", "attempt")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.native import rate, uapi
 from mltcp_tools.kernel.native.extension import declarations, extension
 from mltcp_tools.lab.simulator.described import Described, nanoseconds

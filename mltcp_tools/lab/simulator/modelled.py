@@ -6,8 +6,8 @@ import dataclasses
 import re
 from collections.abc import Collection, Iterator
 
-from mltcp_tools.document import meant
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.document import meant
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.variants import NAMES, VARIANTS, mechanisms_of
 from mltcp_tools.lab.experiments.arms import Arm

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools import __version__
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.base.errors import MltcpError, UsageError
+from mltcp_tools.base.run_tables import check_folder
 from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.experiments.arms import Arm
@@ -39,7 +40,6 @@ from mltcp_tools.lab.testbed.network import local_end
 from mltcp_tools.lab.testbed.qdiscs import add_bottleneck, add_delay, link_counters, remove_qdisc
 from mltcp_tools.lab.testbed.run_experiment import check_rates
 from mltcp_tools.lab.testbed.treatments import check_treatments
-from mltcp_tools.live.observe.tables import check_folder
 
 _READY_S = 180.0
 # Long enough for every agent to hear of the instant before it has come.

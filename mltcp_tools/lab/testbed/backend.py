@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.base.errors import BusyError, MltcpError
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, get_backend
 from mltcp_tools.kernel.backends.base import Backend, IterationEvent, IterationStream, Job
 from mltcp_tools.kernel.backends.checks import check_offered

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Sequence
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.host.descriptors import pidfd_getfd
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.host.programs import module_command
 from mltcp_tools.kernel.variants import needs_ecn
 from mltcp_tools.lab.emulator.control import receive_message

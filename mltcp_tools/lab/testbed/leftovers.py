@@ -14,7 +14,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.facts import effective_capabilities
 from mltcp_tools.kernel.host.locks import is_at, try_lock

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.host.disturbance import Watch
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.experiments.arms import ALONE, Arm

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.host.peers import Peer
 from mltcp_tools.kernel.host.programs import wait_or_kill
 

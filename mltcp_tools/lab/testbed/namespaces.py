@@ -16,7 +16,7 @@ from typing import Any
 from pyroute2 import IPRoute, config, netns
 from pyroute2.ethtool import Ethtool
 
-from mltcp_tools.errors import HostError, MltcpError, UsageError
+from mltcp_tools.base.errors import HostError, MltcpError, UsageError
 from mltcp_tools.kernel.host.facts import read_sysctl, sysctl_path
 from mltcp_tools.kernel.host.namespaces import entered
 

@@ -31,7 +31,7 @@ from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.kernel.host.routes import routes, set_fine
 from mltcp_tools.lab.experiments.links import Link

@@ -14,7 +14,7 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.runs.recorder import LinkCounters
 from mltcp_tools.lab.testbed.marking import add_marking, marked

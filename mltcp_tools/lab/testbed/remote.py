@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mltcp_tools import __version__
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.kernel.host.peers import Lines, answer
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment

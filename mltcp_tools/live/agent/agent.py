@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError
+from mltcp_tools.base.units import counted, endpoint
 from mltcp_tools.kernel.backends.base import Backend, Flow, Job
 from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.kernel.host.locks import exclusive
@@ -25,7 +26,6 @@ from mltcp_tools.live.attach.stamps import lent
 from mltcp_tools.live.priorities.live import LivePriorities
 from mltcp_tools.live.sources.messages import Mailbox
 from mltcp_tools.live.trial.standing import Prover
-from mltcp_tools.units import counted, endpoint
 
 _LINGER_S = 5.0
 """A job whose iterations are processes of their own comes back within that."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 
-from mltcp_tools.errors import HostError, MltcpError, reason
+from mltcp_tools.base.errors import HostError, MltcpError, reason
+from mltcp_tools.base.units import counted, endpoint
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.agent.notices import Notices
@@ -20,7 +21,6 @@ from mltcp_tools.live.attach.sockets import CAN_SEND, Socket, socket_descriptors
 from mltcp_tools.live.attach.state import LOCK, StateFiles
 from mltcp_tools.live.attach.switch import attach_all
 from mltcp_tools.live.attach.verdict import verdicts, wanted
-from mltcp_tools.units import counted, endpoint
 
 _RETRY_S = 5.0
 _DOUBT_S = 0.5

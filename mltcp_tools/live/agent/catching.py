@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Set
 from pathlib import Path
 
-from mltcp_tools.errors import MltcpError, reason
+from mltcp_tools.base.errors import MltcpError, reason
 from mltcp_tools.kernel.backends import module
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.bpf import BpfBackend

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from mltcp_tools.errors import MltcpError, UsageError, reason
+from mltcp_tools.base.errors import MltcpError, UsageError, reason
+from mltcp_tools.base.units import counted, endpoint
 from mltcp_tools.kernel.backends.base import Backend, Flow, Job
 from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.kernel.host.signals import Signals
@@ -32,7 +33,6 @@ from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.sources.messages import Mailbox
 from mltcp_tools.live.trial.lease import jobs_on_trial, settle
 from mltcp_tools.live.trial.standing import Prover
-from mltcp_tools.units import counted, endpoint
 
 _HEARD_MOST = 10_000
 """Datagrams between two looks; a thousand processes at ten iterations a second send as many, and

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from mltcp_tools.errors import HostError, MltcpError, UnknownError
+from mltcp_tools.base.errors import HostError, MltcpError, UnknownError
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, checks, get_backend
 from mltcp_tools.kernel.backends.pins import loaded_elsewhere
 from mltcp_tools.kernel.host.leases import Lease, leases

@@ -7,7 +7,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
-from mltcp_tools.errors import MltcpError, reason
+from mltcp_tools.base.errors import MltcpError, reason
+from mltcp_tools.base.units import format_bytes, format_seconds
 from mltcp_tools.kernel.backends.base import Backend, Flow, IterationEvent, IterationStream, Job
 from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.metrics import Metrics
@@ -21,7 +22,6 @@ from mltcp_tools.live.observe.view import Gain, JobView, Views, summary
 from mltcp_tools.live.sources.call_sources import CallSources
 from mltcp_tools.live.sources.learned import learned_metadata
 from mltcp_tools.live.sources.metadata import Metadata
-from mltcp_tools.units import format_bytes, format_seconds
 
 _ENDED_S = 120.0
 """For how long jobs that have ended are shown: who asks then, as Slurm's epilog, may be slow."""

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mltcp_tools.errors import HostError, UsageError
-from mltcp_tools.installation import how_to_bring
+from mltcp_tools.base.errors import HostError, UsageError
+from mltcp_tools.base.installation import how_to_bring
 from mltcp_tools.kernel.backends.base import Backend, Flow
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.live.observe.iterations import JobIteration

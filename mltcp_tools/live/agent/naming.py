@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.live.attach.environment import Environments
 from mltcp_tools.live.attach.processes import Process

@@ -38,8 +38,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mltcp_tools.document import Section, read_section
-from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.base.document import Section, read_section
+from mltcp_tools.base.errors import HostError, UsageError
+from mltcp_tools.base.units import parse_bytes, parse_fraction, parse_seconds
+from mltcp_tools.base.values import choice, number, yes_no
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.live.agent.naming import check_template
@@ -48,8 +50,6 @@ from mltcp_tools.live.attach.verdict import ALL, KINDS
 from mltcp_tools.live.priorities.coflows import LEVELS, WEIGHTS
 from mltcp_tools.live.priorities.live import Prioritised
 from mltcp_tools.live.trial.standing import Standing
-from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
-from mltcp_tools.values import choice, number, yes_no
 
 AUTO = "auto"
 CONFIG = Path("/etc/mltcp/agent.yaml")

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
-from mltcp_tools.errors import HostError, reason
+from mltcp_tools.base.errors import HostError, reason
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.kernel.backends.bpf_catch import CATCHING
 from mltcp_tools.kernel.host import cgroups

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from mltcp_tools.errors import HostError, UnknownError
+from mltcp_tools.base.errors import HostError, UnknownError
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.native import requirements
 from mltcp_tools.kernel.native.bpf_maps import RingReader

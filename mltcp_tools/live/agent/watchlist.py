@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.naming import ATTACH, variables
 from mltcp_tools.live.agent.rules import Rule

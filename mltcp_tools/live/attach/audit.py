@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mltcp_tools.base.units import endpoint
 from mltcp_tools.kernel.host import journal
-from mltcp_tools.units import endpoint
 
 _NOTHING = ("planned", "gone")
 """Outcomes that changed no socket, and were not meant to."""

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.host.descriptors import cookie_of, pidfd_getfd
 from mltcp_tools.kernel.host.tcpstates import tcp_state
 from mltcp_tools.kernel.variants import asked_as, needs_ecn

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.kmod import KmodBackend
 from mltcp_tools.kernel.variants import NAMES, asked_as

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.base.errors import BusyError, MltcpError
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, observer_of
 from mltcp_tools.live.attach.reach import Sight

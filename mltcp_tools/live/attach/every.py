@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.descriptors import cookie_of
 from mltcp_tools.live.attach.borrow import Gone, borrowed, congestion_control
 from mltcp_tools.live.attach.processes import PROC, Process, processes

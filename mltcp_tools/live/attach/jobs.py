@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from itertools import count
 from typing import Any
 
-from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.base.errors import BusyError, MltcpError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.host.locks import exclusive

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.live.attach.processes import PROC, Process
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 
 PROC = Path("/proc")
 PID_MAX = 2**22

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.base.errors import HostError, MltcpError
+from mltcp_tools.base.units import counted
 from mltcp_tools.kernel.backends import BACKENDS, get_backend, module, struct_ops
 from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN, forget_first
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
@@ -26,7 +27,6 @@ from mltcp_tools.live.attach.every import Found, every_socket
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.stamps import ROUTES_DIR, recorded, take_back
 from mltcp_tools.live.attach.state import STATE_DIR, StateFiles
-from mltcp_tools.units import counted
 
 Say = Callable[[str], None]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError
 from mltcp_tools.kernel.backends import checks, struct_ops
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams, Status
 from mltcp_tools.kernel.host import namespaces

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_sockets import forget_first

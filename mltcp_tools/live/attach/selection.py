@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Self
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.live.attach.processes import PID_MAX, Process, parent_of, processes
 from mltcp_tools.live.attach.sockets import sockets_of

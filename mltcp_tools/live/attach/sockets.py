@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyroute2 import netns
 
-from mltcp_tools.errors import HostError, UnknownError
+from mltcp_tools.base.errors import HostError, UnknownError
 from mltcp_tools.kernel.backends.bpf_sockets import kernel_sockets
 from mltcp_tools.kernel.host.diag import TcpSocket, open_diag, tcp_sockets
 from mltcp_tools.kernel.host.namespaces import inside

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.locks import RUN_DIR, exclusive
 from mltcp_tools.kernel.host.namespaces import entered, net_namespaces
 from mltcp_tools.kernel.host.routes import Route, leading_to, routes, set_fine

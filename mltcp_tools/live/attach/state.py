@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends import BACKENDS
 from mltcp_tools.kernel.backends.base import Job, JobParams
 from mltcp_tools.kernel.host.locks import RUN_DIR

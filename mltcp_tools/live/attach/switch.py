@@ -11,7 +11,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.kernel.backends import checks
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host.locks import exclusive

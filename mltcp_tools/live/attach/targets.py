@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.processes import Process, processes
 from mltcp_tools.live.attach.selection import Target, select

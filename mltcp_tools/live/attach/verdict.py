@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from mltcp_tools.base.units import format_bytes
 from mltcp_tools.live.attach.environment import Environment, read_environment
 from mltcp_tools.live.attach.processes import PROC, Process
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket
-from mltcp_tools.units import format_bytes
 
 ALL = "all"
 """In place of a kind: every one."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN, Attached, kernel_sockets

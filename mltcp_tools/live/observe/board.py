@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.errors import MltcpError
-from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.base.errors import MltcpError
+from mltcp_tools.base.files import replace_file
 from mltcp_tools.kernel.host.locks import RUN_DIR
 from mltcp_tools.live.attach.processes import PROC, is_running, process
 from mltcp_tools.live.observe.view import Gain, JobView

@@ -16,11 +16,11 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from mltcp_tools.base.units import counted, format_rate
 from mltcp_tools.kernel.host.disturbance import cpu_ticks
 from mltcp_tools.kernel.host.namespaces import Unreachable, in_each, inside
 from mltcp_tools.live.attach.processes import processes
 from mltcp_tools.live.attach.sockets import Socket, sockets_of
-from mltcp_tools.units import counted, format_rate
 
 ELSEWHERE = " elsewhere"
 Passed = frozenset[tuple[int, str]]

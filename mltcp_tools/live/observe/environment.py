@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools import __version__
+from mltcp_tools.base.files import replace_file
 from mltcp_tools.kernel.host.facts import read_sysctl
-from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.native.csources import algorithm
 
 SCHEMA = "mltcp-environment/1"

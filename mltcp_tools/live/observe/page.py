@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.live.observe.feed import Look
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from mltcp_tools.base.run_tables import check_folder
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.sockets import Socket
@@ -22,7 +23,6 @@ from mltcp_tools.live.observe.meter import Meter
 from mltcp_tools.live.observe.outside import Outside
 from mltcp_tools.live.observe.pulse import Beat
 from mltcp_tools.live.observe.record import DESCRIBE_S, Recording
-from mltcp_tools.live.observe.tables import check_folder
 
 _PATIENCE_S = 60.0
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend, IterationEvent, IterationStream
 from mltcp_tools.kernel.host.locks import RUN_DIR
 from mltcp_tools.live.sources.messages import CREDENTIALS

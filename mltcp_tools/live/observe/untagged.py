@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.backends.base import Flow, IterationEvent, Job
 from mltcp_tools.kernel.host.driven import Driven, driven
 from mltcp_tools.kernel.host.namespaces import process_name

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from mltcp_tools.base.units import counted, format_seconds
 from mltcp_tools.kernel.backends.base import IterationEvent, Job
 from mltcp_tools.live.observe.iterations import JobIteration, JobIterations
 from mltcp_tools.live.sources.metadata import Metadata
-from mltcp_tools.units import counted, format_seconds
 
 _KEPT = 1000
 _FIRST = 5

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from mltcp_tools.errors import BusyError
+from mltcp_tools.base.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Flow, IterationStream, Job
 from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.live.observe.board import read_boards

@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from mltcp_tools.errors import run
+from mltcp_tools.base.errors import run
 from mltcp_tools.kernel.host.lifetime import die_with_parent
 from mltcp_tools.kernel.host.signals import noted_end
 from mltcp_tools.live.priorities.controller import run_controller

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 
 Each = TypeVar("Each", bound=Hashable)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.host.peers import Peer
 from mltcp_tools.live.priorities.controller import WAKE_S, Controller
 from mltcp_tools.live.priorities.led import state_from

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.backends.base import Flow, Job
 from mltcp_tools.kernel.host.clsact import add_egress, remove_egress
 from mltcp_tools.kernel.host.programs import module_command, wait_or_kill

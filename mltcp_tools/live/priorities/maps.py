@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.native.bpf_maps import BpfMap, RingReader
 from mltcp_tools.kernel.native.libbpf import BpfError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.live.sources.call_source import CallSource
 from mltcp_tools.live.sources.gloo import GlooSource

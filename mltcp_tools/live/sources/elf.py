@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 
 _IDENT = b"\x7fELF\x02\x01"
 _FILE_HEADER = struct.Struct("<40xQ10xHH2x")

@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.base.errors import HostError, MltcpError
 
 _PROC = Path("/proc")
 _DELETED = " (deleted)"

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.hooks import MAGIC, MESSAGE, UNKNOWN, VERSION
 
 LONGEST_NS = 24 * 3600 * 10**9

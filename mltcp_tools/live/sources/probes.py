@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.kernel.host.facts import effective_capabilities
 from mltcp_tools.kernel.native.tracing import compile_program
 from mltcp_tools.live.sources.elf import exported_functions

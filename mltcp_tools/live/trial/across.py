@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from mltcp_tools import __version__
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.peers import Peer
 from mltcp_tools.kernel.host.programs import wait_or_kill

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.base.errors import BusyError, MltcpError
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.locks import RUN_DIR, exclusive
 from mltcp_tools.kernel.host.programs import module_command

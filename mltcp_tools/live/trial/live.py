@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.live.attach.sockets import sockets_of
 from mltcp_tools.live.attach.state import StateFiles

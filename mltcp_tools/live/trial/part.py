@@ -26,7 +26,7 @@ from dataclasses import astuple
 from typing import Any
 
 from mltcp_tools import __version__
-from mltcp_tools.errors import HostError, MltcpError, UsageError
+from mltcp_tools.base.errors import HostError, MltcpError, UsageError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.kernel.host.peers import Lines, answer

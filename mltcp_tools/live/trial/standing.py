@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.live.attach.state import StateFiles

@@ -7,12 +7,12 @@ import math
 from typing import Any
 
 from mltcp_tools import __version__
-from mltcp_tools.columns import Cell, Column, Meaning, Row
+from mltcp_tools.base.columns import Cell, Column, Meaning, Row
+from mltcp_tools.base.units import format_seconds
 from mltcp_tools.live.trial.conduct import Conducted
 from mltcp_tools.live.trial.evidence import Difference, interval, share
 from mltcp_tools.live.trial.trial import Round
 from mltcp_tools.live.trial.turn import BASE, MLTCP
-from mltcp_tools.units import format_seconds
 
 SCHEMA = "mltcp-trial/1"
 COLUMNS = (

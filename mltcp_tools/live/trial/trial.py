@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.base.errors import MltcpError, UsageError
+from mltcp_tools.base.units import counted, format_seconds
 from mltcp_tools.live.observe.pulse import Beat
 from mltcp_tools.live.trial.evidence import (
     interval,
@@ -25,7 +26,6 @@ from mltcp_tools.live.trial.evidence import (
 from mltcp_tools.live.trial.order import Order, draw
 from mltcp_tools.live.trial.turn import BASE, MLTCP, Ended, Slower, Stalled, Turn, changes
 from mltcp_tools.live.trial.world import Interrupted, JobEnded, World
-from mltcp_tools.units import counted, format_seconds
 
 LEAST_ROUNDS = 8
 """With fewer, chance makes any difference in more than a twentieth of the orders."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
+from mltcp_tools.base.units import format_seconds
 from mltcp_tools.live.observe.pulse import Beat
-from mltcp_tools.units import format_seconds
 
 BASE, MLTCP = "base", "mltcp"
 

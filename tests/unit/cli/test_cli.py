@@ -12,9 +12,9 @@ import click
 import pytest
 
 from mltcp_tools import __version__
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.cli import main as main_module
 from mltcp_tools.cli.main import COMMANDS, main
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 
 MLTCP = [sys.executable, "-m", "mltcp_tools.cli.main"]
 

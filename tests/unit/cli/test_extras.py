@@ -10,16 +10,16 @@ import click
 import pytest
 from support.extras import optional
 
-from mltcp_tools import installation
+from mltcp_tools.base import installation
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.cli.extras import extras_with
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import HostError
 
 EXTRAS = optional()
 BROUGHT = sorted(set().union(*EXTRAS.values()))
 IMPORTING = """
 import sys
-from mltcp_tools import installation
+from mltcp_tools.base import installation
 from mltcp_tools.cli.main import main
 installation.ROOT = installation.PACKAGED
 class Lacking:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from support.watched_backend import Told, WatchedBackend, event
 
+from mltcp_tools.base.units import counted
 from mltcp_tools.cli import flows, ps, watch
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Flow, IterationEvent, Job
 from mltcp_tools.live.attach.selection import Target
-from mltcp_tools.units import counted
 
 
 class Interrupted(Told):

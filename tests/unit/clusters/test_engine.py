@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase, Rule, Stats
 from mltcp_tools.clusters.rules import FAIR, MEASURED, MLTCP
-from mltcp_tools.errors import UsageError
 
 GBIT = 1e9
 F = MLTCP

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.cluster_own import ask, import_, replay
 from mltcp_tools.cli.main import main
 from mltcp_tools.clusters.models import Model
@@ -33,7 +34,6 @@ from mltcp_tools.clusters.own.slurm import hosts, read_conf
 from mltcp_tools.clusters.rules import UNTOLD, Treatment, treatment
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.workload import ClusterJob, Workload, parse_workload
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.runs.run import load_run
 
 SACCT = """\

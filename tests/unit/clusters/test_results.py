@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.results import DOCUMENT, put, section
 from mltcp_tools.clusters.version import version
-from mltcp_tools.errors import UsageError
 
 
 def test_a_section_is_put_in_the_place_of_its_name() -> None:

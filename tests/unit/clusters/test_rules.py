@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters import rules
 from mltcp_tools.clusters.rules import TREATMENTS, TWO_WAY
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.experiments.treatments import TREATMENTS as REGISTRY
 from mltcp_tools.lab.experiments.treatments import Settings
 

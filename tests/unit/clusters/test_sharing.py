@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.clusters.models import Allocation, Model
 from mltcp_tools.clusters.pairs import Pairs, read_pairs
 from mltcp_tools.clusters.policies import policy
@@ -16,7 +17,6 @@ from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.view import Decision, Shared, View
 from mltcp_tools.clusters.workload import ClusterJob, Workload
-from mltcp_tools.errors import MltcpError, UsageError
 
 ONE = regular(servers=1, gpus=1, leaf=1, oversubscription=1.0, spines=1, rate_bps=10e9)
 CALM, LOUD, THIRD = (Model(name, 0.1, 0) for name in ("calm", "loud", "third"))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.mistakes import mistakes, refusal
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.models import MODELS, Model, phases_of
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.pairs import Pairs
@@ -30,7 +31,6 @@ from mltcp_tools.clusters.workload import (
     lone_iteration_s,
     parse_workload,
 )
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.planning.network import PAYLOAD
 
 SMALL = regular(servers=8, gpus=4, leaf=2, oversubscription=2.0, spines=2, rate_bps=10e9)

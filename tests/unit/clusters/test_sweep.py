@@ -7,12 +7,12 @@ import signal
 
 import pytest
 
+from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.clusters import sweep as sweeping
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.sweep import Task, perform, sweep
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.workload import Generated, Workload, generate
-from mltcp_tools.errors import MltcpError, UsageError
 
 TOPOLOGY = regular(servers=4, gpus=4, leaf=2, oversubscription=4.0, rate_bps=10e9)
 

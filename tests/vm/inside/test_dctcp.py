@@ -21,7 +21,7 @@ from vm.cgroups import inside as within
 from vm.hostile import elsewhere, exchange
 from vm.loading import allow, choose, chosen, disconnect, pair
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.host import facts

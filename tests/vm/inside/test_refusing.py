@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.doctor import diagnose
-from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.native.requirements import skips_struct_ops
 

@@ -15,7 +15,7 @@ from vm.cgroups import cgroup, inside
 from vm.hostile import exchange
 from vm.loading import connected, pair
 
-from mltcp_tools.errors import BusyError
+from mltcp_tools.base.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.backends.kmod import KmodBackend
 from mltcp_tools.kernel.host.descriptors import cookie_of

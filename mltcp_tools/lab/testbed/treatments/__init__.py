@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.kernel.variants import is_mltcp
 from mltcp_tools.lab.experiments.arms import Arm

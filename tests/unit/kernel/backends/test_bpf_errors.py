@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UnknownError, UsageError
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UnknownError, UsageError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.backends.checks import check_tcp

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroute2.netlink import NLA_F_NESTED, ctrlmsg, genlmsg, nla
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UnknownError, UsageError
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UnknownError, UsageError
 from mltcp_tools.kernel.backends import attributes, checks, genl, get_backend, kmod, module
 from mltcp_tools.kernel.backends.base import Job, JobParams, Status
 from mltcp_tools.kernel.backends.bpf import BpfBackend

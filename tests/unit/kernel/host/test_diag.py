@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host import diag
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import sockets

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host import peers
 from mltcp_tools.kernel.host.peers import Peer
 

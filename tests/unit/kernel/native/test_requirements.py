@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.native import requirements
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.doctor import bpf as doctor
-from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.native import csources, objects
 
 NAMES = ("mltcp", "mltcp_reno", "mltcp_cubic", "flows")

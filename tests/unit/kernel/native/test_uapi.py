@@ -9,7 +9,7 @@ import pytest
 import yaml
 from support.core import core
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import (
     GAIN_MAX,
     GAP_MAX_S,

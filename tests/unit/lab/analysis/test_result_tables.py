@@ -11,7 +11,7 @@ import yaml
 from support.result_tables import agreement_table, load_matrix_run, main, put_table
 from support.run_folders import experiment, make_run
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis.write import save_matrix
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.collectives.bench_table import SCHEMA, for_results, read
 from mltcp_tools.lab.collectives.made import made, version
 

@@ -13,7 +13,7 @@ import pytest
 from support.emulated import run
 from support.emulator_processes import Emulator, read_document
 
-from mltcp_tools.errors import BusyError, MltcpError, UsageError
+from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.lab.emulator.protocol import BurstHeader, Hello, Welcome
 from mltcp_tools.lab.emulator.server import Server
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from support.emulator_processes import PATIENCE_S, PROGRAM, Emulator
 
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.lab.emulator.control import Control, receive_message
 from mltcp_tools.lab.emulator.job import JobSpec
 from mltcp_tools.lab.emulator.sockets import congestion_control

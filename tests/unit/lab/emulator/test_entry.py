@@ -10,8 +10,8 @@ import threading
 import pytest
 from support.emulated import run
 
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.host.facts import available_congestion_controls
 from mltcp_tools.lab.emulator.client import Client, ClientOptions
 from mltcp_tools.lab.emulator.job import JobSpec, compute_times

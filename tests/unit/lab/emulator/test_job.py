@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.job import SHORTEST_COMPUTE, JobSpec, compute_times
 from mltcp_tools.lab.emulator.patterns import split
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.patterns import KINDS, Pattern, Task, connections, sizes
 
 SIZE = 4_800_000

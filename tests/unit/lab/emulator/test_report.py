@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.report import (
     Burst,
     Counters,

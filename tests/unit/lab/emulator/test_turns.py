@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.emulator_processes import Emulator
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.emulator.job import JobSpec
 from mltcp_tools.lab.emulator.turns import Begin, Pace, Turns
 

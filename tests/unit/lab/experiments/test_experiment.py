@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.mistakes import mistakes, refusal
 
-from mltcp_tools.document import read_section
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.document import read_section
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab import experiments
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.arms import ALONE

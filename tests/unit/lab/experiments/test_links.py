@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.mistakes import mistakes, refusal
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.reading import parse_experiment

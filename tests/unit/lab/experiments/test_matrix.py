@@ -14,7 +14,7 @@ from support.run_folders import experiment as run_document
 from support.run_folders import make_run
 from support.shown import fits
 
-from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.lab.analysis.matrix import render_matrix_markdown, render_matrix_text, verdict
 from mltcp_tools.lab.analysis.write import save_matrix
 from mltcp_tools.lab.experiments.experiment import Experiment

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.mistakes import refused
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.planning.coflows_epochs import EPOCHS, choose, epoch_s
 from mltcp_tools.lab.planning.coflows_fabric import POLICIES, completion_times
 from mltcp_tools.lab.planning.coflows_trace import Coflow, Trace, read_trace

@@ -15,8 +15,8 @@ from support.mistakes import refused
 from support.run_folders import make_run
 from support.shown import fits
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.planning.circle import common_multiple, make_circle
 from mltcp_tools.lab.planning.link import score_link
 from mltcp_tools.lab.planning.milp import solve

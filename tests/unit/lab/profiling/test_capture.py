@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from support.captures import LINKS, MSS, Sent, segments, write_capture
 from support.shown import fits
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.emulator.job import JobSpec, compute_times
 from mltcp_tools.lab.profiling.capture import Series, read_capture
 from mltcp_tools.lab.profiling.from_capture import profile_of_series, profiles_of_capture

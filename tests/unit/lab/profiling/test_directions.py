@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support.captures import Sent, answered, segments, write_capture
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.emulator.job import JobSpec
 from mltcp_tools.lab.planning.cluster import plan_cluster
 from mltcp_tools.lab.planning.link import score_link

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from support.run_folders import BYTES, LONE_COMM_S, experiment, make_run
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.analysis import load_run
 from mltcp_tools.lab.planning.link import score_link
 from mltcp_tools.lab.profiling.from_run import profiles_of_run

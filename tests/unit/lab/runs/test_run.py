@@ -13,7 +13,7 @@ import yaml
 from support.run_folders import experiment, make_run
 from support.shown import fits
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis import load_run, render_text, summarise, write_report
 from mltcp_tools.lab.analysis.html import render_html
 

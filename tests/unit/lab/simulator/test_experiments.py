@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from support.simulated import mean_ms
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.analysis import load_run, make_report, render_text
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.experiment import ALONE, Experiment

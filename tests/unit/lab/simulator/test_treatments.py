@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.simulated import mean_ms
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis import load_run, make_report
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.simulator.arms import simulate_arm

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis import load_run, make_report
 from mltcp_tools.lab.emulator.turns import Pace, Turns
 from mltcp_tools.lab.experiments.reading import parse_experiment

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.kernel.variants import STANDARD
 from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.jobs import ExperimentJob

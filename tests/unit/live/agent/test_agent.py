@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import mltcp_tools
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import MltcpError
 from mltcp_tools.live.agent.rules import load_config, parse_config
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.watched_backend import WatchedBackend
 
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.cli import jobs
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.live.agent import follow, learning
 from mltcp_tools.live.agent.follow import Follower

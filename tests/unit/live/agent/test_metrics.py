@@ -22,8 +22,8 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 from support.watched_backend import WatchedBackend, event
 
+from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.kernel.backends.base import Flow, Job, Status
 from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.metrics import Metrics, parse_address

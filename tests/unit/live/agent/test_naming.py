@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.live.agent import naming
 from mltcp_tools.live.agent.naming import (
     check_template,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.live.agent.rules import ALL, Config, Rule, load_config, parse_config
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.priorities.live import Prioritised

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.processes import (
     COMMAND_MAX,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.backends.base import Job, JobParams
 from mltcp_tools.live.attach.state import AttachedJob, KnownFiles, SocketRecord, StateFiles
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.watched_backend import event
 
-from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.base.errors import BusyError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.live.attach import processes
 from mltcp_tools.live.observe import board as board_module

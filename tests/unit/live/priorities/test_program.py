@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.host.programs import module_command
 
 

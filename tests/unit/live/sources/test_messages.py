@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.base.errors import HostError
 from mltcp_tools.hooks import MAGIC, MESSAGE, UNKNOWN, VERSION
 from mltcp_tools.live.sources.messages import LONGEST_NS, Mailbox, decode
 

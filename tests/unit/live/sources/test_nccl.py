@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.kernel.native.csources import source_root
 from mltcp_tools.live.sources.calls import CallLog
 from mltcp_tools.live.sources.libraries import mapped_libraries

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from mltcp_tools import __version__
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import MltcpError
 from mltcp_tools.live.trial import across
 from mltcp_tools.live.trial.across import AcrossWorld, _Part
 from mltcp_tools.live.trial.turn import BASE

@@ -7,7 +7,7 @@ import random
 import pytest
 from support.simulated_jobs import Simulated, SimulatedWorld
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.live.agent.rules import parse_config
 from mltcp_tools.live.trial.standing import JUDGED, Proof, Standing, compare
 from mltcp_tools.live.trial.turn import MLTCP

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.simulated_jobs import Simulated, SimulatedWorld
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
-from mltcp_tools.errors import UsageError
 from mltcp_tools.live.trial import conduct, html, text
 from mltcp_tools.live.trial.conduct import Conducted
 from mltcp_tools.live.trial.trial import Plan, Trial

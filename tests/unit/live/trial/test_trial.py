@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from support.simulated_jobs import Simulated, SimulatedWorld
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.live.observe.pulse import Beat
 from mltcp_tools.live.trial.trial import Course, Plan, Trial, announcement
 from mltcp_tools.live.trial.turn import BASE, MLTCP

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 from support.mistakes import mistakes, refusal
 
-from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import Task, tasks_of

@@ -12,7 +12,7 @@ import yaml
 from support.mistakes import mistakes
 from support.run_folders import LONE_COMM_S, experiment, make_run
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.turns import Turns
 from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.experiment import Experiment

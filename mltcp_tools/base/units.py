@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 
 _NUMBER = re.compile(
     r"\s*(?P<number>[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(?P<unit>[A-Za-zµ%]*(?:/s)?)\s*"

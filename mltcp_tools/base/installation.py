@@ -12,7 +12,7 @@ from pathlib import Path
 NAME = "mltcp-tools"
 """The distribution's name."""
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = Path("/usr/lib/mltcp-tools")
 _DPKG_FILES = Path("/var/lib/dpkg/info/mltcp-tools.list")
 _DEBIAN = {"metrics": "python3-prometheus-client"}

@@ -10,10 +10,10 @@ import sys
 import click
 import pytest
 
+from mltcp_tools.base.columns import Cell, Column, render
 from mltcp_tools.cli import flows, jobs, ps, watch
 from mltcp_tools.cli.main import COMMANDS, GROUPS
 from mltcp_tools.cli.text import styled
-from mltcp_tools.columns import Cell, Column, render
 
 COLUMNS = (
     Column("JOB", left=True),

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.mistakes import refused
 
-from mltcp_tools.errors import UsageError
-from mltcp_tools.units import (
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import (
     exact_bytes,
     exact_seconds,
     format_bytes,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools import installation
-from mltcp_tools.installation import how_to_bring, how_to_bring_bcc
+from mltcp_tools.base import installation
+from mltcp_tools.base.installation import how_to_bring, how_to_bring_bcc
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 
 
 @pytest.fixture

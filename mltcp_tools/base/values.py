@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,30}")
 NAME_IS = "letters, digits, `_`, `.`, `+` and `-`, 31 at most"

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mltcp_tools.columns import Column, render
-from mltcp_tools.columns import clip as cut
+from mltcp_tools.base.columns import Column, render
+from mltcp_tools.base.columns import clip as cut
 
 WIDTH = 100
 NONE = "-"

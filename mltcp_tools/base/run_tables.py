@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.errors import UsageError
-from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.files import replace_file
 
 _EXACT = ".12g"
 _KEY = {"arm": "str", "repetition": "int64"}

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import yaml
 
-from mltcp_tools.errors import UsageError
+from mltcp_tools.base.errors import UsageError
 
 T = TypeVar("T")
 

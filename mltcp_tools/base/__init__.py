@@ -1,0 +1,1 @@
+"""Errors, units, documents, columns: what every other part of the package stands on."""
