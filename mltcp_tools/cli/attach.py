@@ -24,10 +24,10 @@ from mltcp_tools.kernel.backends.base import GAIN_MAX, SHAPES, Job, JobParams
 from mltcp_tools.kernel.native.requirements import may_miscount
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.live.attach.changes import DONE, Change
+from mltcp_tools.live.attach.classify import ALL, KINDS, Verdict
 from mltcp_tools.live.attach.selection import Target, select
 from mltcp_tools.live.attach.switch import attach_by_name, require_ready
 from mltcp_tools.live.attach.targets import sockets_to_attach
-from mltcp_tools.live.attach.verdict import ALL, KINDS, Verdict
 
 
 @click.command(epilog=TARGET_HELP)

@@ -109,7 +109,7 @@ def run(
     from mltcp_tools.clusters.text import long, render_summaries
     from mltcp_tools.clusters.traces import read_workload, windows
     from mltcp_tools.clusters.workload import Workload
-    from mltcp_tools.live.observe.environment import Environment
+    from mltcp_tools.kernel.environment import Environment
 
     if parts and draws > 1:
         raise UsageError("--windows take the place of --draws; leave one of them out.")

@@ -129,7 +129,7 @@ def bench(
     """
     from mltcp_tools.collectives import require_packages
     from mltcp_tools.lab.collectives.bench_table import SCHEMA, for_terminal
-    from mltcp_tools.lab.collectives.made import made
+    from mltcp_tools.lab.collectives.provenance import made
 
     require_packages()
     from mltcp_tools.lab.collectives.bench import Plan

@@ -11,7 +11,7 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.text import became, printable, tally
 from mltcp_tools.live.attach.restore import Restoration, detach
-from mltcp_tools.live.observe.board import forget_killed
+from mltcp_tools.live.observe.follower_state import forget_killed
 
 
 @click.command()

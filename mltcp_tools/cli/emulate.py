@@ -185,7 +185,7 @@ def client(**options: Any) -> None:
 
 def _described(options: dict[str, Any]) -> JobSpec:
     """The job that the command line describes."""
-    from mltcp_tools.lab.emulator.turns import Turns
+    from mltcp_tools.lab.emulator.time_shift import Turns
 
     turns = {
         field: options[name]

@@ -13,9 +13,9 @@ from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import printable, queue_text, show_table
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Flow
-from mltcp_tools.kernel.host.driven import Driven
+from mltcp_tools.kernel.host.cc_sockets import Driven
 from mltcp_tools.kernel.host.namespaces import MOUNTED
-from mltcp_tools.live.observe.board import read_boards
+from mltcp_tools.live.observe.follower_state import read_boards
 from mltcp_tools.live.observe.untagged import Untagged, owners
 from mltcp_tools.live.sources.metadata import Metadata
 

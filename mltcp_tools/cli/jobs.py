@@ -15,7 +15,7 @@ from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Job
-from mltcp_tools.live.observe.board import read_boards, read_ended
+from mltcp_tools.live.observe.follower_state import read_boards, read_ended
 from mltcp_tools.live.observe.untagged import Untagged
 from mltcp_tools.live.observe.view import JobView, summary
 from mltcp_tools.live.sources.metadata import CONFIDENT, Metadata

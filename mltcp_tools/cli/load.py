@@ -134,7 +134,7 @@ def _fine_stamps(destinations: tuple[str, ...]) -> Iterator[None]:
     if not destinations:
         yield
         return
-    from mltcp_tools.live.attach.stamps import given
+    from mltcp_tools.live.attach.tcp_usec_ts import given
 
     with given(destinations) as routes:
         yield

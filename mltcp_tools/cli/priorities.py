@@ -66,8 +66,8 @@ def command(
     """
     from mltcp_tools.kernel.host.signals import noted_end
     from mltcp_tools.live.priorities.controller import run_controller
-    from mltcp_tools.live.priorities.hub import Host, run_hub
-    from mltcp_tools.live.priorities.led import run_led
+    from mltcp_tools.live.priorities.coordinator import Host, run_hub
+    from mltcp_tools.live.priorities.host_side import run_led
 
     if led and hosts:
         raise click.UsageError("--led is what --host starts on a machine; give one of the two.")

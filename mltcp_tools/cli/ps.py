@@ -11,9 +11,9 @@ from mltcp_tools.base.columns import Cell, Column, Row
 from mltcp_tools.base.units import endpoint, format_bytes
 from mltcp_tools.cli.options import TARGET_HELP, target_argument
 from mltcp_tools.cli.text import printable, say, show_table
+from mltcp_tools.live.attach.classify import Verdict
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.targets import Seen, attached_jobs, look, look_for_training
-from mltcp_tools.live.attach.verdict import Verdict
 
 _COLUMNS = (
     Column("FD"),

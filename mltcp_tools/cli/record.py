@@ -52,7 +52,7 @@ def command(
     kernel is asked how far their connections have come. Nothing needs to be loaded for that.
     """
     from mltcp_tools.live.observe.record import record
-    from mltcp_tools.live.observe.record_outside import record_outside
+    from mltcp_tools.live.observe.record_passive import record_outside
 
     def until(counts: dict[str, int], elapsed_s: float) -> bool:
         if duration is not None and elapsed_s >= duration:

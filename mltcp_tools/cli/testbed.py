@@ -117,8 +117,8 @@ def across(
     with a `delay` also those towards the senders; they are not restored. The senders load
     MLTCP where the experiment needs it, and unload what they loaded.
     """
-    from mltcp_tools.lab.testbed.across import run_across
     from mltcp_tools.lab.testbed.machines import Machines
+    from mltcp_tools.lab.testbed.multihost import run_across
 
     machines = Machines(
         senders=senders,

@@ -109,11 +109,11 @@ def command(
     The exit code is 1 where the trial ended early.
     """
     from mltcp_tools.live.trial import html, text
-    from mltcp_tools.live.trial.across import conduct_across
     from mltcp_tools.live.trial.conduct import conduct
-    from mltcp_tools.live.trial.part import take_part
+    from mltcp_tools.live.trial.multihost import conduct_across
+    from mltcp_tools.live.trial.remote_worker import take_part
+    from mltcp_tools.live.trial.surroundings import Interrupted
     from mltcp_tools.live.trial.trial import Plan
-    from mltcp_tools.live.trial.world import Interrupted
 
     if part:
         take_part(get_backend(backend))

@@ -53,7 +53,7 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json:
             raise click.UsageError("--everything excludes --force and --backend")
         _take_off(dry_run, as_json)
         return
-    from mltcp_tools.live.attach.stamps import take_back
+    from mltcp_tools.live.attach.tcp_usec_ts import take_back
 
     was_there = _there()
     chosen = [get_backend(backend)] if backend != AUTO else was_there or [get_backend()]

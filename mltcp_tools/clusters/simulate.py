@@ -22,8 +22,8 @@ from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
 from mltcp_tools.clusters.outcome import Done, Outcome
 from mltcp_tools.clusters.policies.speeds import efficiency
 from mltcp_tools.clusters.rules import Treatment
+from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_turns
 from mltcp_tools.clusters.troubles import needed, troubles_of
-from mltcp_tools.clusters.turns import SLACK, Sharing, plan_turns
 from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, Shared, View
 from mltcp_tools.clusters.workload import Workload, lone_iteration_s
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from mltcp_tools.kernel.native.bare import version_of
+from mltcp_tools.kernel.native.source_hash import version_of
 
 _FOLDER = Path(__file__).resolve().parent
 _ALL = (
     *("engine/*.[ch]", "policies/*.py", "interference.py", "models.py", "outcome.py", "pairs.py"),
-    *("rules.py", "simulate.py", "topology.py", "troubles.py", "turns.py", "view.py"),
+    *("rules.py", "simulate.py", "topology.py", "troubles.py", "time_shift.py", "view.py"),
     "workload.py",
 )
 _OWN = {

@@ -8,8 +8,8 @@ from statistics import median
 
 import torch
 
+from mltcp_tools.collectives.path_selection import Pause, Trials
 from mltcp_tools.collectives.reducer import LEAST_PAUSE, MOST_PAUSE, Reducer
-from mltcp_tools.collectives.trial import Pause, Trials
 
 LEAST_RANKS = 3
 """With two, an aggregator saves nothing: each sends and receives the tensor once either way."""

@@ -32,8 +32,8 @@ from mltcp_tools.collectives.collective import (
 from mltcp_tools.collectives.gloo import Gloo
 from mltcp_tools.collectives.group import kind_of
 from mltcp_tools.collectives.library import How
+from mltcp_tools.collectives.path_selection import Pause
 from mltcp_tools.collectives.session import Endpoint, SessionError
-from mltcp_tools.collectives.trial import Pause
 
 LEAST_PAUSE, MOST_PAUSE = 64, 8192
 """Reductions by Gloo between looks for the aggregator; twice as many after each that was in vain.

@@ -33,9 +33,9 @@ from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.live.attach.changes import DONE
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.select_access import reach_for
 from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
 from mltcp_tools.live.attach.switch import attach
-from mltcp_tools.live.attach.ways import reach_for
 
 RULES = """\
 rules:

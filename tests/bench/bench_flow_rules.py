@@ -29,8 +29,8 @@ from support.as_flows import flow_job, flow_times, lag_s, run
 
 from mltcp_tools.clusters.engine.library import Phase, Rule
 from mltcp_tools.clusters.rules import FAIR, MEASURED, PRIORITIES, RATES, TWO_WAY
+from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_turns
 from mltcp_tools.clusters.topology import regular
-from mltcp_tools.clusters.turns import SLACK, Sharing, plan_turns
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.arms import ALONE, Arm
 from mltcp_tools.lab.experiments.experiment import Experiment

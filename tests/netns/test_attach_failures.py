@@ -19,12 +19,12 @@ from mltcp_tools.kernel.backends import module
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.kmod import KmodBackend
 from mltcp_tools.live.attach import switch
-from mltcp_tools.live.attach.by_borrowing import Borrowing
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.select_access import reach_for
 from mltcp_tools.live.attach.sockets import sockets
 from mltcp_tools.live.attach.switch import attach
-from mltcp_tools.live.attach.ways import reach_for
+from mltcp_tools.live.attach.via_pidfd import Borrowing
 
 backend = backend_fixture(fresh_and_loaded)
 
@@ -94,7 +94,7 @@ from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import sockets
 from mltcp_tools.live.attach.switch import attach
 from mltcp_tools.live.attach import switch
-from mltcp_tools.live.attach.by_borrowing import Borrowing
+from mltcp_tools.live.attach.via_pidfd import Borrowing
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Job
 

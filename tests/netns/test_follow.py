@@ -37,7 +37,7 @@ from mltcp_tools.live.agent.wakeups import Tracepoint
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.state import StateFiles
-from mltcp_tools.live.observe.board import read_boards, read_overridden
+from mltcp_tools.live.observe.follower_state import read_boards, read_overridden
 from mltcp_tools.live.sources.messages import Mailbox
 
 backend = backend_fixture(fresh_and_loaded)

@@ -21,7 +21,7 @@ from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.switch import attach
-from mltcp_tools.live.observe.board import Board
+from mltcp_tools.live.observe.follower_state import Board
 
 pytestmark = pytest.mark.bpf
 backend = backend_fixture(fresh_and_loaded, ["bpf"])

@@ -16,7 +16,7 @@ from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.lab.testbed.leftovers import priorities_folder
 from mltcp_tools.live.priorities.live import LivePriorities, Prioritised
 from mltcp_tools.live.priorities.maps import Maps
-from mltcp_tools.live.trial.lease import Lease
+from mltcp_tools.live.trial.rollback import Lease
 
 SOCKETS_MAX, JOBS_MAX = 65536, 4096
 """Those of bpf/priority.bpf.c."""

@@ -26,7 +26,7 @@ from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.leftovers import RunLock
 from mltcp_tools.lab.testbed.namespaces import inside, remove_namespace
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
-from mltcp_tools.live.attach.stamps import ROUTES_DIR, given, recorded, take_back
+from mltcp_tools.live.attach.tcp_usec_ts import ROUTES_DIR, given, recorded, take_back
 
 TCP_INFO_OPTIONS = 5  # offset of tcpi_options in struct tcp_info
 TCPI_OPT_USEC_TS = 64

@@ -10,7 +10,7 @@ import pytest
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.lab.analysis import load_run, render_text, summarise
-from mltcp_tools.lab.analysis.quiet import undisturbed
+from mltcp_tools.lab.analysis.undisturbed import undisturbed
 from mltcp_tools.lab.experiments.reading import load_experiment
 from mltcp_tools.lab.testbed.run_experiment import run_experiment
 

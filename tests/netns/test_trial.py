@@ -27,7 +27,7 @@ from mltcp_tools.live.attach.selection import Target, select
 from mltcp_tools.live.attach.sockets import sockets_of
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.observe.meter import Meter
-from mltcp_tools.live.trial.lease import TRIAL_DIR
+from mltcp_tools.live.trial.rollback import TRIAL_DIR
 
 backend = backend_fixture(fresh_and_loaded)
 

@@ -18,7 +18,7 @@ from support.waiting import PATIENCE_S, wait_for
 from mltcp_tools.base.errors import BusyError
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.attach.state import LOCK
-from mltcp_tools.live.observe.board import forget_killed
+from mltcp_tools.live.observe.follower_state import forget_killed
 
 SCRIPT = Path(__file__).parents[1] / "support" / "training_process.py"
 

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mltcp_tools.live.observe.pulse import Beat
-from mltcp_tools.live.trial.turn import BASE, MLTCP
-from mltcp_tools.live.trial.world import Counted, JobEnded, World
+from mltcp_tools.live.observe.iteration_detector import Beat
+from mltcp_tools.live.trial.period import BASE, MLTCP
+from mltcp_tools.live.trial.surroundings import Counted, JobEnded, World
 
 
 @dataclass

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.lab.testbed.namespaces import inside
-from mltcp_tools.live.attach.borrow import borrowed, set_congestion_control
+from mltcp_tools.live.attach.pidfd import borrowed, set_congestion_control
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.targets import look
 

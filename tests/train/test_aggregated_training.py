@@ -12,7 +12,7 @@ import pytest
 from train.aggregated import STEPS, WORLD, assert_alike, finish, losses, star, start, train
 
 from mltcp_tools.collectives.auto import ROUNDS, SETTLE
-from mltcp_tools.collectives.trial import BLOCKS
+from mltcp_tools.collectives.path_selection import BLOCKS
 from mltcp_tools.lab.collectives.bench_here import aggregator
 
 

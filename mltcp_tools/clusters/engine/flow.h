@@ -5,8 +5,8 @@
  * A job computes, then sends what its phase says over all links of that phase at the same speed, as
  * a ring does whose steps wait for each other. Between two events every speed is constant: weighted
  * max-min shares (fill.c). An event concerns only jobs that a chain of short links joins to its own
- * (chains.c). A job none of whose links could be short repeats itself: its iterations are counted,
- * not simulated (alone.c).
+ * (components.c). A job none of whose links could be short repeats itself: its iterations are counted,
+ * not simulated (fast_forward.c).
  *
  * Times are nanoseconds since the start, sizes bytes, speeds bytes per nanosecond.
  */

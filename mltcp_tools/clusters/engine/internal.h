@@ -43,8 +43,8 @@ struct job {
 		cycles; /* from when, how long one takes, and how many there are */
 	uint32_t mark;
 	uint32_t heap_place;
-	uint32_t chain, chain_place; /* chains.c's, while it sends */
-	struct list shorts; /* chains.c's, while it sends: its links that are short */
+	uint32_t chain, chain_place; /* components.c's, while it sends */
+	struct list shorts; /* components.c's, while it sends: its links that are short */
 	struct flow_job spec; /* with copies of its arrays */
 	uint32_t *all_links; /* each once, of all phases */
 	uint32_t link_count;
@@ -104,7 +104,7 @@ struct flow {
 	struct flow_counters counters;
 };
 
-/* alone.c, in the order of the calls: a job that may count does so; up to date; links that contend. */
+/* fast_forward.c, in the order of the calls: a job that may count does so; up to date; links that contend. */
 void consider_counting(struct flow *flow, uint32_t job, uint64_t now);
 void bring_up(struct flow *flow, uint32_t job, uint64_t now);
 void placed(struct flow *flow, uint32_t job);
@@ -119,7 +119,7 @@ uint64_t after(uint64_t now, double bytes, double rate);
 /* fill.c: shares of all jobs of a chain, by their weights. */
 void fill_chain(struct flow *flow, const struct list *chain);
 
-/* chains.c: the job's burst begins; ends. */
+/* components.c: the job's burst begins; ends. */
 void enter(struct flow *flow, uint32_t job);
 void leave(struct flow *flow, uint32_t job);
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mltcp_tools.clusters.models import Allocation, phases_of
 from mltcp_tools.clusters.policies.orders import start_in_order
 from mltcp_tools.clusters.policies.placing import place, shuffled
-from mltcp_tools.clusters.turns import Sharing, score
+from mltcp_tools.clusters.time_shifts import Sharing, score
 from mltcp_tools.clusters.view import Decision, Ints, JobState, View
 
 CANDIDATES = 4

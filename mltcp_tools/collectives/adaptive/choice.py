@@ -9,7 +9,7 @@ between two bursts of another job are as fast as ever.
 
 from __future__ import annotations
 
-from mltcp_tools.collectives.trial import Pause, Trials
+from mltcp_tools.collectives.path_selection import Pause, Trials
 
 SOONER = 1.1
 """A ring's time over the trees', from which these are worth more connections than a ring's."""

@@ -39,7 +39,7 @@ from mltcp_tools.kernel.backends.pins import (
     pinned,
 )
 from mltcp_tools.kernel.host import facts
-from mltcp_tools.kernel.host.driven import driven
+from mltcp_tools.kernel.host.cc_sockets import driven
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.kernel.native import libbpf, requirements
 from mltcp_tools.kernel.native import objects as build

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.kernel.backends.base import Backend, Flow, Status
+from mltcp_tools.kernel.host.cc_sockets import Driven, driven
 from mltcp_tools.kernel.host.descriptors import cookie_of
-from mltcp_tools.kernel.host.driven import Driven, driven
 from mltcp_tools.kernel.host.leases import leases
 from mltcp_tools.kernel.host.namespaces import defaults
 from mltcp_tools.kernel.variants import NAMES

@@ -36,7 +36,7 @@ from mltcp_tools.kernel.backends.genl import GenericSocket, NetlinkError, decode
 from mltcp_tools.kernel.backends.kmod_catch import KmodCatcher, rules
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.kernel.host import facts
-from mltcp_tools.kernel.host.driven import Driven, driven
+from mltcp_tools.kernel.host.cc_sockets import Driven, driven
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.kernel.native.uapi import (
     GENL_GROUP,

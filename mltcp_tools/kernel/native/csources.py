@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mltcp_tools.base.errors import HostError
-from mltcp_tools.kernel.native.bare import version_of
+from mltcp_tools.kernel.native.source_hash import version_of
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 

@@ -36,10 +36,10 @@ import pandas as pd
 
 from mltcp_tools.base.cells import WIDTH, bullets, clip, interval, number, plain_text, table
 from mltcp_tools.lab.analysis import bootstrap, metrics
-from mltcp_tools.lab.analysis.quiet import Quiet, undisturbed
 from mltcp_tools.lab.analysis.reference import Reference, make_reference
 from mltcp_tools.lab.analysis.result import Result, plain
 from mltcp_tools.lab.analysis.summary import summarise_with
+from mltcp_tools.lab.analysis.undisturbed import Quiet, undisturbed
 from mltcp_tools.lab.analysis.verdict import changed_conditions, verdict
 from mltcp_tools.lab.runs.run import Run
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mltcp_tools.kernel.variants import is_mltcp
-from mltcp_tools.lab.analysis.quiet import INSTEAD
 from mltcp_tools.lab.analysis.result import ArmResult, Result, ScheduleResult
 from mltcp_tools.lab.analysis.soundness import host_limits
+from mltcp_tools.lab.analysis.undisturbed import INSTEAD
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

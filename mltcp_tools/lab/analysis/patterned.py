@@ -11,7 +11,7 @@ import dataclasses
 import pandas as pd
 
 from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.lab.analysis.lone import Lone, lone_jobs, payload_share, setting
+from mltcp_tools.lab.analysis.isolated import Lone, lone_jobs, payload_share, setting
 from mltcp_tools.lab.experiments.reading import load_experiment
 from mltcp_tools.lab.runs.run import Run
 from mltcp_tools.lab.simulator.fluid import simulate

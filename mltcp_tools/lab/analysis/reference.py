@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from mltcp_tools.lab.analysis.lone import Lone, lone_jobs
+from mltcp_tools.lab.analysis.isolated import Lone, lone_jobs
 from mltcp_tools.lab.analysis.patterned import bursts_of, fabric_schedules, lone_of
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mltcp_tools.lab.analysis.bootstrap import Estimate
-from mltcp_tools.lab.analysis.lone import Lone
+from mltcp_tools.lab.analysis.isolated import Lone
 from mltcp_tools.lab.analysis.metrics import Distribution, Overlap
 from mltcp_tools.lab.runs.disturbance import Levels
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from mltcp_tools.base.units import counted
 from mltcp_tools.lab.analysis.bootstrap import MIN_ROOM
-from mltcp_tools.lab.analysis.lone import Lone, findings, measured_once
+from mltcp_tools.lab.analysis.isolated import Lone, findings, measured_once
 from mltcp_tools.lab.analysis.result import ArmResult, Result
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU

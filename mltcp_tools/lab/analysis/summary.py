@@ -16,7 +16,6 @@ from mltcp_tools.lab.analysis.metrics import Distribution
 from mltcp_tools.lab.analysis.neighbours import jains_of, neighbours_of
 from mltcp_tools.lab.analysis.phases import phases_of
 from mltcp_tools.lab.analysis.planned import planned_of
-from mltcp_tools.lab.analysis.quiet import Quiet, undisturbed
 from mltcp_tools.lab.analysis.reference import Reference, make_reference
 from mltcp_tools.lab.analysis.result import (
     AloneResult,
@@ -37,6 +36,7 @@ from mltcp_tools.lab.analysis.result import (
     fields_of,
 )
 from mltcp_tools.lab.analysis.soundness import failures, warnings_of
+from mltcp_tools.lab.analysis.undisturbed import Quiet, undisturbed
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.disturbance import Levels
 from mltcp_tools.lab.runs.run import Run

@@ -18,9 +18,9 @@ from mltcp_tools.lab.analysis.matrix import (
     summarise_matrix,
 )
 from mltcp_tools.lab.analysis.metrics import SETTLED_FROM
-from mltcp_tools.lab.analysis.quiet import undisturbed
 from mltcp_tools.lab.analysis.reference import make_reference
 from mltcp_tools.lab.analysis.summary import summarise, summarise_with
+from mltcp_tools.lab.analysis.undisturbed import undisturbed
 from mltcp_tools.lab.runs.run import Run, load_run
 
 

@@ -11,7 +11,7 @@ from mltcp_tools.base.cells import markdown
 from mltcp_tools.base.columns import Column, render
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import format_bytes, format_rate, format_seconds
-from mltcp_tools.lab.collectives.made import sentence
+from mltcp_tools.lab.collectives.provenance import sentence
 
 SCHEMA = "mltcp-collectives-bench/4"
 

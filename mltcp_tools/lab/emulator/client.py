@@ -27,7 +27,7 @@ from mltcp_tools.lab.emulator.report import (
     Sample,
 )
 from mltcp_tools.lab.emulator.tcpinfo import read_tcp_info
-from mltcp_tools.lab.emulator.turns import Pace
+from mltcp_tools.lab.emulator.time_shift import Pace
 
 # epoll counts in milliseconds and rounds up; the last stretch of a wait is left to the clock.
 _FINE_S = 0.002

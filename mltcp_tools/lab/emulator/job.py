@@ -18,7 +18,7 @@ import numpy as np
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.compression import LEAST_SHARE, Compression
 from mltcp_tools.lab.emulator.patterns import Pattern, sizes, split
-from mltcp_tools.lab.emulator.turns import Turns
+from mltcp_tools.lab.emulator.time_shift import Turns
 
 Direction = Literal["send", "receive", "both"]
 DIRECTIONS: tuple[str, ...] = get_args(Direction)

@@ -39,7 +39,7 @@ import numpy as np
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.files import can_replace, replace_file
 from mltcp_tools.base.units import format_bytes, format_rate, format_seconds
-from mltcp_tools.lab.emulator.turns import Begin
+from mltcp_tools.lab.emulator.time_shift import Begin
 
 SCHEMA = "mltcp-emulate/1"
 

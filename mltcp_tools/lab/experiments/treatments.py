@@ -25,7 +25,7 @@ from mltcp_tools.base.units import (
 )
 from mltcp_tools.kernel.native.constants import constant, share
 from mltcp_tools.kernel.native.uapi import to_fixed
-from mltcp_tools.lab.emulator.turns import REALIGN
+from mltcp_tools.lab.emulator.time_shift import REALIGN
 from mltcp_tools.live.priorities.coflows import LEVELS, WEIGHTS
 
 SOURCES = ("network", "host")

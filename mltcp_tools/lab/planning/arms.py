@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.lab.emulator.turns import Turns
+from mltcp_tools.lab.emulator.time_shift import Turns
 from mltcp_tools.lab.experiments.arms import ALONE, Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.jobs import ExperimentJob

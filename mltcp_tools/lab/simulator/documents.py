@@ -10,7 +10,7 @@ from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.kernel.native.uapi import from_fixed
 from mltcp_tools.lab.emulator.job import JobSpec, compute_times
 from mltcp_tools.lab.emulator.report import Burst, Iteration, Result, Sample
-from mltcp_tools.lab.emulator.turns import Pace
+from mltcp_tools.lab.emulator.time_shift import Pace
 from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.simulator import library
 from mltcp_tools.lab.simulator.library import Structs

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mltcp_tools.lab.emulator.patterns import Task
-from mltcp_tools.lab.emulator.turns import Turns
+from mltcp_tools.lab.emulator.time_shift import Turns
 
 MSS = 1448
 """Payload of a full segment over Ethernet with a MTU of 1500, bytes: IPv4, TCP, time stamps."""

@@ -8,7 +8,7 @@ static uint32_t burst_total(const struct sim_job *spec)
 	return spec->iterations * spec->bursts;
 }
 
-/* When a burst that has a turn begins, as emulator/turns.py says. */
+/* When a burst that has a turn begins, as emulator/time_shift.py says. */
 static uint64_t wait_for_due(struct job *job, uint64_t ready)
 {
 	const struct sim_job *spec = job->spec;

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mltcp_tools.base.run_tables import check_folder
+from mltcp_tools.kernel.environment import Environment
 from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import schedule, total_iterations
@@ -16,7 +17,6 @@ from mltcp_tools.lab.simulator.arms import Settings, SimulatedArm, simulate_arm
 from mltcp_tools.lab.simulator.library import Stop
 from mltcp_tools.lab.simulator.queues import mean_bytes, percentile_bytes
 from mltcp_tools.lab.simulator.treatments import Treatments
-from mltcp_tools.live.observe.environment import Environment
 
 
 def simulate_experiment(

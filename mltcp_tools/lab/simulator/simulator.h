@@ -115,7 +115,7 @@ struct sim_job {
 	/*
 	 * The first burst of each iteration has a turn: the first is due at due_ns, the others each
 	 * turn_ns after the one before. One that is ready later than by realign_ns waits for the next
-	 * turn (emulator/turns.py). turn_ns 0: bursts begin when they are ready.
+	 * turn (emulator/time_shift.py). turn_ns 0: bursts begin when they are ready.
 	 */
 	uint64_t due_ns, turn_ns, realign_ns;
 	uint64_t trace_ns; /* between samples of its flows while they send, 0: none */

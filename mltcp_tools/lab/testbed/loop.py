@@ -1,4 +1,4 @@
-"""The loop over the arms of a run: here (run_experiment.py) or across machines (across.py).
+"""The loop over the arms of a run: here (run_experiment.py) or across machines (multihost.py).
 
 In each repetition every arm runs once, `alone` among them. The order alternates, so that a drift of
 the machine falls on all alike: a repetition runs the arms forwards, the next backwards, and each
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mltcp_tools.base.errors import MltcpError
+from mltcp_tools.kernel.environment import Environment
 from mltcp_tools.kernel.host.disturbance import Watch
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.experiments.arms import ALONE, Arm
@@ -25,7 +26,6 @@ from mltcp_tools.lab.experiments.tasks import schedule
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU, Disturbance, judge, rows_of
 from mltcp_tools.lab.runs.progress import Progress
 from mltcp_tools.lab.runs.recorder import LinkCounters, Tables
-from mltcp_tools.live.observe.environment import Environment
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The agent: what a run across machines starts on each of them, by ssh.
 
-It and the run (`across.py`) talk in JSON objects, one a line, over the agent's stdin and stdout:
+It and the run (`multihost.py`) talk in JSON objects, one a line, over the agent's stdin and stdout:
 
     <- {"event": "hello", "version": V, "experiment": YAML, "address": the receiver's,
         "backend": name, "role": "receiver" or "sender", "number": from 0, "senders": how many}
@@ -35,6 +35,7 @@ from typing import Any
 
 from mltcp_tools import __version__
 from mltcp_tools.base.errors import HostError, MltcpError
+from mltcp_tools.kernel.environment import sysctls
 from mltcp_tools.kernel.host.peers import Lines, answer
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
@@ -52,7 +53,6 @@ from mltcp_tools.lab.testbed.namespaces import enabled_offloads, sysctls_set
 from mltcp_tools.lab.testbed.network import local_end, sysctls_of
 from mltcp_tools.lab.testbed.treatments import Sessions, Treatments
 from mltcp_tools.lab.testbed.treatments.base import Context
-from mltcp_tools.live.observe.environment import sysctls
 
 
 class Stopped(MltcpError):

@@ -11,6 +11,7 @@ from mltcp_tools.base.errors import BusyError, HostError, UsageError
 from mltcp_tools.base.run_tables import check_folder
 from mltcp_tools.kernel.backends import AUTO
 from mltcp_tools.kernel.backends.pins import skipped_results
+from mltcp_tools.kernel.environment import sysctls
 from mltcp_tools.kernel.host.disturbance import Watch
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.kernel.variants import is_mltcp
@@ -35,7 +36,6 @@ from mltcp_tools.lab.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.lab.testbed.ranks import Ranks
 from mltcp_tools.lab.testbed.treatments import Sessions, Treatments, check_treatments
 from mltcp_tools.lab.testbed.treatments.base import Context
-from mltcp_tools.live.observe.environment import sysctls
 
 MAX_TBF_RATE_BPS = 30_000_000_000
 """tbf counts its rate in 32 bits of bytes per second."""

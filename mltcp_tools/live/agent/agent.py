@@ -22,7 +22,7 @@ from mltcp_tools.live.agent.metrics import Metrics
 from mltcp_tools.live.agent.rules import Config, load_config
 from mltcp_tools.live.attach.privileges import require_capabilities
 from mltcp_tools.live.attach.restore import detach_jobs
-from mltcp_tools.live.attach.stamps import lent
+from mltcp_tools.live.attach.tcp_usec_ts import lent
 from mltcp_tools.live.priorities.live import LivePriorities
 from mltcp_tools.live.sources.messages import Mailbox
 from mltcp_tools.live.trial.standing import Prover

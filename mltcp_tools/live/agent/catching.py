@@ -24,11 +24,11 @@ from mltcp_tools.live.agent.naming import is_template, name_of
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import Rule
 from mltcp_tools.live.agent.watchlist import Watched
+from mltcp_tools.live.attach.classify import ALL, ports_of_others
 from mltcp_tools.live.attach.environment import Environments
 from mltcp_tools.live.attach.jobs import announce
 from mltcp_tools.live.attach.processes import Process
 from mltcp_tools.live.attach.selection import Target, matching_part
-from mltcp_tools.live.attach.verdict import ALL, ports_of_others
 
 
 class Catching:

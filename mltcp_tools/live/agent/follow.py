@@ -19,19 +19,19 @@ from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.live.agent.attaching import attach_new, forget_closed, have_new
 from mltcp_tools.live.agent.catching import Catching
+from mltcp_tools.live.agent.external_changes import notice_taken
 from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.metrics import Metrics
 from mltcp_tools.live.agent.naming import ATTACH, declines, is_template, name_of, place_of, unclear
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import AUTO, Rule
-from mltcp_tools.live.agent.taken import notice_taken
 from mltcp_tools.live.agent.wakeups import Wakeups, open_wakeups
 from mltcp_tools.live.agent.watchlist import Watched, Watchlist
 from mltcp_tools.live.attach.jobs import named_job
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.sources.messages import Mailbox
-from mltcp_tools.live.trial.lease import jobs_on_trial, settle
+from mltcp_tools.live.trial.rollback import jobs_on_trial, settle
 from mltcp_tools.live.trial.standing import Prover
 
 _HEARD_MOST = 10_000

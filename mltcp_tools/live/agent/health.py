@@ -12,7 +12,7 @@ from mltcp_tools.kernel.host.leases import Lease, leases
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.removal import UNIT
 from mltcp_tools.live.attach.replacement import orphaned
-from mltcp_tools.live.observe.board import killed_followers, read_overridden
+from mltcp_tools.live.observe.follower_state import killed_followers, read_overridden
 
 NOTHING, STALE, ORPHANED, DEAD, OVERRIDDEN = 10, 11, 12, 13, 14
 """Exit codes of `mltcp status --check`."""

@@ -15,7 +15,7 @@ from mltcp_tools.live.agent.metrics import Metrics
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.watchlist import Watched
 from mltcp_tools.live.attach.jobs import change_parameters
-from mltcp_tools.live.observe.board import Board
+from mltcp_tools.live.observe.follower_state import Board
 from mltcp_tools.live.observe.iterations import Whole
 from mltcp_tools.live.observe.relay import open_iterations
 from mltcp_tools.live.observe.view import Gain, JobView, Views, summary

@@ -45,8 +45,8 @@ from mltcp_tools.base.values import choice, number, yes_no
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.live.agent.naming import check_template
+from mltcp_tools.live.attach.classify import ALL, KINDS
 from mltcp_tools.live.attach.selection import Target, UnknownUser, user_id
-from mltcp_tools.live.attach.verdict import ALL, KINDS
 from mltcp_tools.live.priorities.coflows import LEVELS, WEIGHTS
 from mltcp_tools.live.priorities.live import Prioritised
 from mltcp_tools.live.trial.standing import Standing
@@ -112,7 +112,7 @@ class Rule:
 class Config:
     """The agent's configuration: the rules, of which the first that fits a process counts.
 
-    fine_stamps: destinations (attach/stamps.py) whose routes have them while the agent runs.
+    fine_stamps: destinations (attach/tcp_usec_ts.py) whose routes have them while the agent runs.
     doubts: a sentence for each rule that is left out, or that may do less than it seems to.
     """
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from mltcp_tools.base.errors import BusyError, MltcpError
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, observer_of
-from mltcp_tools.live.attach.reach import Sight
+from mltcp_tools.live.attach.access import Sight
 from mltcp_tools.live.attach.sockets import Socket
 from mltcp_tools.live.attach.state import AttachedJob, StateFiles
 

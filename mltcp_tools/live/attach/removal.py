@@ -17,16 +17,16 @@ from mltcp_tools.kernel.backends import BACKENDS, get_backend, module, struct_op
 from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN, forget_first
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.kernel.host import facts, namespaces
-from mltcp_tools.kernel.host.driven import driven
+from mltcp_tools.kernel.host.cc_sockets import driven
 from mltcp_tools.kernel.host.leases import LEASES, Lease, leases
 from mltcp_tools.kernel.host.locks import RUN_DIR
 from mltcp_tools.kernel.variants import NAMES, base_of
 from mltcp_tools.live.attach import privileges
-from mltcp_tools.live.attach.borrow import Gone, put_back
-from mltcp_tools.live.attach.every import Found, every_socket
+from mltcp_tools.live.attach.all_jobs import Found, every_socket
+from mltcp_tools.live.attach.pidfd import Gone, put_back
 from mltcp_tools.live.attach.restore import detach
-from mltcp_tools.live.attach.stamps import ROUTES_DIR, recorded, take_back
 from mltcp_tools.live.attach.state import STATE_DIR, StateFiles
+from mltcp_tools.live.attach.tcp_usec_ts import ROUTES_DIR, recorded, take_back
 
 Say = Callable[[str], None]
 

@@ -18,8 +18,8 @@ from mltcp_tools.kernel.host.leases import leases
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.kernel.variants import NAMES, base_of
 from mltcp_tools.live.attach import privileges
-from mltcp_tools.live.attach.borrow import Gone, put_back
-from mltcp_tools.live.attach.every import Found, every_socket
+from mltcp_tools.live.attach.all_jobs import Found, every_socket
+from mltcp_tools.live.attach.pidfd import Gone, put_back
 from mltcp_tools.live.attach.state import LOCK, StateFiles
 
 Say = Callable[[str], None]

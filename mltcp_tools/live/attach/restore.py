@@ -11,11 +11,11 @@ from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_sockets import forget_first
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.attach import privileges
+from mltcp_tools.live.attach.access import Result
 from mltcp_tools.live.attach.audit import Changed, audit
 from mltcp_tools.live.attach.jobs import forget
-from mltcp_tools.live.attach.reach import Result
+from mltcp_tools.live.attach.select_access import pids_of, reach_for, with_caught
 from mltcp_tools.live.attach.state import LOCK, AttachedJob, SocketRecord, StateFiles
-from mltcp_tools.live.attach.ways import pids_of, reach_for, with_caught
 
 
 @dataclass(frozen=True)

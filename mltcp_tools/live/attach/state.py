@@ -19,7 +19,7 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends import BACKENDS
 from mltcp_tools.kernel.backends.base import Job, JobParams
 from mltcp_tools.kernel.host.locks import RUN_DIR
-from mltcp_tools.kernel.host.trusted import SIZE_MAX, TrustedFolder, boot_id, distrust
+from mltcp_tools.kernel.host.state_dir import SIZE_MAX, TrustedFolder, boot_id, distrust
 from mltcp_tools.live.attach.processes import PID_MAX
 
 STATE_DIR = RUN_DIR / "attach"

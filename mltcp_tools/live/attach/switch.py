@@ -17,6 +17,7 @@ from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.kernel.variants import OBSERVED
 from mltcp_tools.live.attach import privileges
+from mltcp_tools.live.attach.access import Gift, Reach, Result, Sight
 from mltcp_tools.live.attach.audit import Changed, audit
 from mltcp_tools.live.attach.changes import (
     DONE,
@@ -30,10 +31,9 @@ from mltcp_tools.live.attach.changes import (
 )
 from mltcp_tools.live.attach.jobs import forget, named_job
 from mltcp_tools.live.attach.processes import is_running, process, processes
-from mltcp_tools.live.attach.reach import Gift, Reach, Result, Sight
+from mltcp_tools.live.attach.select_access import reach_for
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket, holders
 from mltcp_tools.live.attach.state import LOCK, AttachedJob, KnownFiles, SocketRecord, StateFiles
-from mltcp_tools.live.attach.ways import reach_for
 
 
 def attach(

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.live.attach import privileges
+from mltcp_tools.live.attach.classify import Verdict, gather, verdicts, wanted
 from mltcp_tools.live.attach.processes import Process, processes
 from mltcp_tools.live.attach.selection import Target, select
 from mltcp_tools.live.attach.sockets import Socket, sockets_of
 from mltcp_tools.live.attach.state import StateFiles
-from mltcp_tools.live.attach.verdict import Verdict, gather, verdicts, wanted
 
 _FEW = 5
 """Processes named in a note."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.diag import Progress, progress
 from mltcp_tools.live.attach.sockets import Socket, diag_socket
-from mltcp_tools.live.observe.pulse import Look
+from mltcp_tools.live.observe.iteration_detector import Look
 
 SAMPLED = 32
 """Connections of a job, the busiest, that are looked at all the time, at 20 µs each."""

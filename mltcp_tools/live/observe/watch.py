@@ -11,7 +11,7 @@ from dataclasses import replace
 from mltcp_tools.base.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Flow, IterationStream, Job
 from mltcp_tools.kernel.host.leases import leased
-from mltcp_tools.live.observe.board import read_boards
+from mltcp_tools.live.observe.follower_state import read_boards
 from mltcp_tools.live.observe.iterations import JobIteration, Whole
 from mltcp_tools.live.observe.relay import open_iterations
 from mltcp_tools.live.observe.untagged import Untagged

@@ -43,7 +43,7 @@ def _goes_on(known: KnownJob, burst: Burst, now_ns: int) -> bool:
 
 class Known(Protocol):
     """The source of a controller's knowledge, to which it gives levels: a host's maps, or the hosts
-    (hub.py).
+    (coordinator.py).
     """
 
     def jobs(self) -> Mapping[int, KnownJob]:

@@ -24,7 +24,7 @@ from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
 from mltcp_tools.live.priorities.coflows import LEVELS
 from mltcp_tools.live.priorities.maps import KnownJob, Maps
-from mltcp_tools.live.trial.lease import jobs_on_trial
+from mltcp_tools.live.trial.rollback import jobs_on_trial
 
 FOLDER = Path("/sys/fs/bpf/mltcp-priorities")
 _PRIORITY = 4711

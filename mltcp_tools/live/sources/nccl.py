@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.live.attach.classify import NCCL_FILE
 from mltcp_tools.live.attach.environment import read_environment
-from mltcp_tools.live.attach.verdict import NCCL_FILE
 from mltcp_tools.live.sources.call_source import CallSource
 from mltcp_tools.live.sources.calls import Call
 from mltcp_tools.live.sources.probes import Probes

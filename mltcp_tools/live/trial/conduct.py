@@ -12,11 +12,11 @@ from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.live.attach.switch import require_ready
 from mltcp_tools.live.observe.meter import Meter
-from mltcp_tools.live.trial.lease import Lease, settle
-from mltcp_tools.live.trial.live import LiveWorld
+from mltcp_tools.live.trial.adapters import LiveWorld
+from mltcp_tools.live.trial.outcome import Verdict, judge
+from mltcp_tools.live.trial.rollback import Lease, settle
 from mltcp_tools.live.trial.subjects import find_subjects, original_names
 from mltcp_tools.live.trial.trial import Course, Plan, Trial, announcement
-from mltcp_tools.live.trial.verdict import Verdict, judge
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from html import escape
 from mltcp_tools.base.columns import Cell
 from mltcp_tools.base.units import format_seconds
 from mltcp_tools.live.trial.conduct import Conducted
+from mltcp_tools.live.trial.period import BASE, MLTCP
 from mltcp_tools.live.trial.text import COLUMNS, in_short, rows
 from mltcp_tools.live.trial.trial import announcement
-from mltcp_tools.live.trial.turn import BASE, MLTCP
 
 _WIDTH, _HEIGHT, _MARGIN = 760, 200, 64
 _STYLE = """

@@ -18,16 +18,16 @@ from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.observe.meter import Meter
-from mltcp_tools.live.observe.outside import NoIterations
+from mltcp_tools.live.observe.passive import NoIterations
 from mltcp_tools.live.observe.view import Gain
+from mltcp_tools.live.trial.adapters import LiveWorld
 from mltcp_tools.live.trial.evidence import Difference, difference, share
-from mltcp_tools.live.trial.lease import Lease
-from mltcp_tools.live.trial.live import LiveWorld
 from mltcp_tools.live.trial.order import Order
+from mltcp_tools.live.trial.period import BASE, MLTCP, Ended, log_ratio
+from mltcp_tools.live.trial.rollback import Lease
 from mltcp_tools.live.trial.subjects import find_subjects
+from mltcp_tools.live.trial.surroundings import Interrupted, JobEnded, World
 from mltcp_tools.live.trial.trial import LEAST_ITERATIONS, periods_of, take_turn, what_changed
-from mltcp_tools.live.trial.turn import BASE, MLTCP, Ended, log_ratio
-from mltcp_tools.live.trial.world import Interrupted, JobEnded, World
 
 JUDGED = (8, 16, 32, 64)
 """Rounds after which a job is judged."""

@@ -18,7 +18,7 @@ from mltcp_tools.live.attach.sockets import CAN_SEND, Socket, sockets_of
 from mltcp_tools.live.attach.state import AttachedJob, StateFiles
 from mltcp_tools.live.attach.switch import attach_by_name
 from mltcp_tools.live.attach.targets import sockets_to_attach
-from mltcp_tools.live.trial.turn import MLTCP
+from mltcp_tools.live.trial.period import MLTCP
 
 
 @dataclass

@@ -11,8 +11,8 @@ from mltcp_tools.base.columns import Cell, Column, Meaning, Row
 from mltcp_tools.base.units import format_seconds
 from mltcp_tools.live.trial.conduct import Conducted
 from mltcp_tools.live.trial.evidence import Difference, interval, share
+from mltcp_tools.live.trial.period import BASE, MLTCP
 from mltcp_tools.live.trial.trial import Round
-from mltcp_tools.live.trial.turn import BASE, MLTCP
 
 SCHEMA = "mltcp-trial/1"
 COLUMNS = (

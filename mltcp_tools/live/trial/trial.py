@@ -15,7 +15,7 @@ from statistics import fmean
 
 from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.base.units import counted, format_seconds
-from mltcp_tools.live.observe.pulse import Beat
+from mltcp_tools.live.observe.iteration_detector import Beat
 from mltcp_tools.live.trial.evidence import (
     interval,
     of_iterations,
@@ -24,8 +24,8 @@ from mltcp_tools.live.trial.evidence import (
     visible,
 )
 from mltcp_tools.live.trial.order import Order, draw
-from mltcp_tools.live.trial.turn import BASE, MLTCP, Ended, Slower, Stalled, Turn, changes
-from mltcp_tools.live.trial.world import Interrupted, JobEnded, World
+from mltcp_tools.live.trial.period import BASE, MLTCP, Ended, Slower, Stalled, Turn, changes
+from mltcp_tools.live.trial.surroundings import Interrupted, JobEnded, World
 
 LEAST_ROUNDS = 8
 """With fewer, chance makes any difference in more than a twentieth of the orders."""

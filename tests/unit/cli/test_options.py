@@ -16,7 +16,7 @@ from mltcp_tools.cli import record
 from mltcp_tools.cli.main import cli, main
 from mltcp_tools.cli.options import list_option
 from mltcp_tools.kernel.backends.base import Job
-from mltcp_tools.live.attach.verdict import ALL, KINDS
+from mltcp_tools.live.attach.classify import ALL, KINDS
 
 
 def walked(

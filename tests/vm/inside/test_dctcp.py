@@ -29,7 +29,7 @@ from mltcp_tools.kernel.host.descriptors import cookie_of
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside, sysctls_set, write_sysctl
 from mltcp_tools.lab.testbed.network import Network
-from mltcp_tools.live.attach.borrow import put_back
+from mltcp_tools.live.attach.pidfd import put_back
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.sockets import sockets

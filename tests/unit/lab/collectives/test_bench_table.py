@@ -10,7 +10,7 @@ import pytest
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.collectives.bench_table import SCHEMA, for_results, read
-from mltcp_tools.lab.collectives.made import made, version
+from mltcp_tools.lab.collectives.provenance import made, version
 
 
 def document(by: dict[str, Any]) -> dict[str, Any]:

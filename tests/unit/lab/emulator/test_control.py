@@ -22,7 +22,7 @@ from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.lab.emulator.control import Control, receive_message
 from mltcp_tools.lab.emulator.job import JobSpec
 from mltcp_tools.lab.emulator.sockets import congestion_control
-from mltcp_tools.lab.emulator.turns import Turns
+from mltcp_tools.lab.emulator.time_shift import Turns
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis import load_run, make_report
-from mltcp_tools.lab.emulator.turns import Pace, Turns
+from mltcp_tools.lab.emulator.time_shift import Pace, Turns
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.planning.arms import plan_arms
 from mltcp_tools.lab.simulator.inputs import Link, PacketJob

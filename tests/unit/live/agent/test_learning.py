@@ -18,7 +18,7 @@ from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import parse_config
-from mltcp_tools.live.observe.board import Board, read_boards, read_ended
+from mltcp_tools.live.observe.follower_state import Board, read_boards, read_ended
 
 
 class Present(WatchedBackend):

@@ -18,8 +18,8 @@ from support.watched_backend import event
 from mltcp_tools.base.errors import BusyError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.live.attach import processes
-from mltcp_tools.live.observe import board as board_module
-from mltcp_tools.live.observe.board import SCHEMA, Board, killed_followers, read_boards
+from mltcp_tools.live.observe import follower_state as board_module
+from mltcp_tools.live.observe.follower_state import SCHEMA, Board, killed_followers, read_boards
 from mltcp_tools.live.observe.iterations import JobIterations, Whole, without_pieces
 from mltcp_tools.live.observe.relay import Relay, RelayedIterations, open_iterations
 from mltcp_tools.live.observe.view import JobView, Views

@@ -9,8 +9,8 @@ from support.simulated_jobs import Simulated, SimulatedWorld
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.live.agent.rules import parse_config
+from mltcp_tools.live.trial.period import MLTCP
 from mltcp_tools.live.trial.standing import JUDGED, Proof, Standing, compare
-from mltcp_tools.live.trial.turn import MLTCP
 
 TURN_S = 40.0
 

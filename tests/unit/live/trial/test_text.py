@@ -13,8 +13,8 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.live.trial import conduct, html, text
 from mltcp_tools.live.trial.conduct import Conducted
+from mltcp_tools.live.trial.outcome import judge
 from mltcp_tools.live.trial.trial import Plan, Trial
-from mltcp_tools.live.trial.verdict import judge
 
 
 class Balanced(HTMLParser):

@@ -10,10 +10,10 @@ import pytest
 from support.simulated_jobs import Simulated, SimulatedWorld
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.live.observe.pulse import Beat
+from mltcp_tools.live.observe.iteration_detector import Beat
+from mltcp_tools.live.trial.outcome import Verdict, judge
+from mltcp_tools.live.trial.period import BASE, MLTCP
 from mltcp_tools.live.trial.trial import Course, Plan, Trial, announcement
-from mltcp_tools.live.trial.turn import BASE, MLTCP
-from mltcp_tools.live.trial.verdict import Verdict, judge
 
 TRIALS = 200
 PLAN = Plan(rounds=8, every_s=60.0, slower=0.2)

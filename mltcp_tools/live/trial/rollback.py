@@ -24,7 +24,7 @@ from mltcp_tools.base.errors import BusyError, MltcpError
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.locks import RUN_DIR, exclusive
 from mltcp_tools.kernel.host.programs import module_command
-from mltcp_tools.kernel.host.trusted import TrustedFolder, boot_id
+from mltcp_tools.kernel.host.state_dir import TrustedFolder, boot_id
 from mltcp_tools.live.attach.processes import is_running, process
 from mltcp_tools.live.attach.state import AttachedJob, StateFiles
 from mltcp_tools.live.trial.subjects import reattach, restore
@@ -59,7 +59,7 @@ class Lease(Closing):
                 StateFiles(folder).write(state)
             # Its own session: what is sent to the terminal's processes doesn't reach it.
             self._guardian = subprocess.Popen(
-                module_command("mltcp_tools.live.trial.lease", str(folder)),
+                module_command("mltcp_tools.live.trial.rollback", str(folder)),
                 stdin=subprocess.PIPE,
                 start_new_session=True,
                 cwd="/",
@@ -144,7 +144,7 @@ def jobs_on_trial(folder: Path = TRIAL_DIR) -> frozenset[str]:
 
 
 def guard(folder: Path) -> None:
-    """Act as the guardian, `python -m mltcp_tools.live.trial.lease FOLDER`.
+    """Act as the guardian, `python -m mltcp_tools.live.trial.rollback FOLDER`.
 
     The pipe is its standard input.
     """

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mltcp_tools.clusters.models import Model, phases_of
+from mltcp_tools.clusters.time_shifts import Sharing, plan_turns
 from mltcp_tools.clusters.topology import regular
-from mltcp_tools.clusters.turns import Sharing, plan_turns
 
 
 def test_turns_are_planned_for_jobs_that_fit_and_for_no_others() -> None:

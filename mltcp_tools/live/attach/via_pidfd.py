@@ -15,7 +15,8 @@ from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.kmod import KmodBackend
 from mltcp_tools.kernel.variants import NAMES, asked_as
 from mltcp_tools.live.attach import privileges
-from mltcp_tools.live.attach.borrow import (
+from mltcp_tools.live.attach.access import Gift, Reach, Result, Sight
+from mltcp_tools.live.attach.pidfd import (
     Gone,
     borrowed,
     check_can_send,
@@ -25,7 +26,6 @@ from mltcp_tools.live.attach.borrow import (
     set_congestion_control,
 )
 from mltcp_tools.live.attach.processes import Process, processes
-from mltcp_tools.live.attach.reach import Gift, Reach, Result, Sight
 from mltcp_tools.live.attach.sockets import Socket, holders
 from mltcp_tools.live.attach.state import SocketRecord
 

@@ -6,8 +6,8 @@ import json
 import time
 from typing import Any, cast
 
-from mltcp_tools.live.priorities.hub import Host, Hosts
-from mltcp_tools.live.priorities.led import state_from, state_of
+from mltcp_tools.live.priorities.coordinator import Host, Hosts
+from mltcp_tools.live.priorities.host_side import state_from, state_of
 from mltcp_tools.live.priorities.maps import Burst, KnownJob, Maps
 
 NOW = 10**12

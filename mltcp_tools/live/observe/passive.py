@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.base.units import counted, format_bytes, format_seconds
 from mltcp_tools.live.attach.sockets import Socket
+from mltcp_tools.live.observe.iteration_detector import Beat, Look, Pulse, best_rhythm, bursts
 from mltcp_tools.live.observe.meter import Meter, Watcher, look_of
-from mltcp_tools.live.observe.pulse import Beat, Look, Pulse, best_rhythm, bursts
 
 _LOOK_S = 0.005
 """Between two looks while iterations are learned; later a part of the shortest pause."""

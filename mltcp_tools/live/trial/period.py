@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from mltcp_tools.base.units import format_seconds
-from mltcp_tools.live.observe.pulse import Beat
+from mltcp_tools.live.observe.iteration_detector import Beat
 
 BASE, MLTCP = "base", "mltcp"
 

@@ -1,7 +1,7 @@
 """A trial of jobs that several hosts send for: each host's part of a job counts as one of its jobs.
 
 Every host looks at its own connections by its own clock, and tells how long iterations took
-(part.py). Only when they ended is put into this host's time, by when that was heard.
+(remote_worker.py). Only when they ended is put into this host's time, by when that was heard.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.peers import Peer
 from mltcp_tools.kernel.host.programs import wait_or_kill
 from mltcp_tools.kernel.host.signals import Signals
-from mltcp_tools.live.observe.pulse import Beat
+from mltcp_tools.live.observe.iteration_detector import Beat
 from mltcp_tools.live.trial.conduct import Conducted
-from mltcp_tools.live.trial.lease import SILENCE_S
-from mltcp_tools.live.trial.part import ALIVE_S
+from mltcp_tools.live.trial.outcome import judge
+from mltcp_tools.live.trial.remote_worker import ALIVE_S
+from mltcp_tools.live.trial.rollback import SILENCE_S
+from mltcp_tools.live.trial.surroundings import Counted, Interrupted, JobEnded, World
 from mltcp_tools.live.trial.trial import Plan, Trial, announcement
-from mltcp_tools.live.trial.verdict import judge
-from mltcp_tools.live.trial.world import Counted, Interrupted, JobEnded, World
 
 _MOMENT_S = 0.05
 _END_S = 60.0

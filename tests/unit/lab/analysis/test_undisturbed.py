@@ -12,7 +12,7 @@ from support.run_folders import BYTES, LONE_COMM_S, experiment, make_run
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.lab.analysis import compare_runs, load_run, render_text, summarise
-from mltcp_tools.lab.analysis.lone import payload_share
+from mltcp_tools.lab.analysis.isolated import payload_share
 
 CALM = {"stolen": 0.0, "others": 0.0, "queued": 0.0, "late_s": 0.0, "latest_s": 0.0}
 

@@ -18,7 +18,7 @@ from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.locks import RUN_DIR, exclusive
 from mltcp_tools.kernel.host.namespaces import entered, net_namespaces
 from mltcp_tools.kernel.host.routes import Route, leading_to, routes, set_fine
-from mltcp_tools.kernel.host.trusted import TrustedFolder, boot_id, distrust
+from mltcp_tools.kernel.host.state_dir import TrustedFolder, boot_id, distrust
 from mltcp_tools.live.attach import privileges
 
 ROUTES_DIR = RUN_DIR / "routes"

@@ -7,10 +7,10 @@ import socket
 from pathlib import Path
 
 from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.live.agent.external_changes import notice_taken
 from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import Rule
-from mltcp_tools.live.agent.taken import notice_taken
 from mltcp_tools.live.agent.watchlist import Watched
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.selection import Target

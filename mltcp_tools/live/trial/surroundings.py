@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mltcp_tools.live.observe.pulse import Beat
+from mltcp_tools.live.observe.iteration_detector import Beat
 
 
 @dataclass(frozen=True)

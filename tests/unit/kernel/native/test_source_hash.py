@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.kernel.native.bare import bare_c, bare_python, version_of
+from mltcp_tools.kernel.native.source_hash import bare_c, bare_python, version_of
 
 C = """\
 /* One

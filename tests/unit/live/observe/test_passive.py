@@ -14,9 +14,9 @@ import pytest
 from mltcp_tools.kernel.host.diag import Progress
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import Socket, sockets
+from mltcp_tools.live.observe.iteration_detector import Look
 from mltcp_tools.live.observe.meter import Meter
-from mltcp_tools.live.observe.outside import NoIterations, Outside
-from mltcp_tools.live.observe.pulse import Look
+from mltcp_tools.live.observe.passive import NoIterations, Outside
 
 BURST = 300_000
 

@@ -13,7 +13,7 @@ from support.mistakes import mistakes
 from support.run_folders import LONE_COMM_S, experiment, make_run
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.lab.emulator.turns import Turns
+from mltcp_tools.lab.emulator.time_shift import Turns
 from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
@@ -28,7 +28,7 @@ from mltcp_tools.lab.planning.arms import (
 )
 from mltcp_tools.lab.profiling.profile import Phase, Profile
 from mltcp_tools.lab.testbed.treatments import check_treatments
-from mltcp_tools.lab.testbed.treatments.turns import Session
+from mltcp_tools.lab.testbed.treatments.time_shifts import Session
 
 TEXT = """\
 name: small

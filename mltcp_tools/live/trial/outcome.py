@@ -8,8 +8,8 @@ from statistics import fmean
 
 from mltcp_tools.base.units import counted
 from mltcp_tools.live.trial.evidence import Difference, difference, interval
+from mltcp_tools.live.trial.period import BASE, MLTCP, Measured, log_ratio, mean, percentile
 from mltcp_tools.live.trial.trial import Course
-from mltcp_tools.live.trial.turn import BASE, MLTCP, Measured, log_ratio, mean, percentile
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from mltcp_tools.kernel.backends.bpf_sockets import (
 from mltcp_tools.kernel.host.diag import TcpSocket, open_diag, tcp_sockets
 from mltcp_tools.kernel.host.namespaces import Unreachable, inside
 from mltcp_tools.kernel.variants import is_mltcp
-from mltcp_tools.live.attach.borrow import refusal
-from mltcp_tools.live.attach.by_borrowing import Borrowing, switched_to, taken_back
-from mltcp_tools.live.attach.reach import Gift, Reach, Result, Sight
+from mltcp_tools.live.attach.access import Gift, Reach, Result, Sight
+from mltcp_tools.live.attach.pidfd import refusal
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket
 from mltcp_tools.live.attach.state import SocketRecord
+from mltcp_tools.live.attach.via_pidfd import Borrowing, switched_to, taken_back
 
 _ENDED = "the connection has ended"
 _FEW = 8

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools import __version__, collectives
-from mltcp_tools.kernel.native.bare import version_of
+from mltcp_tools.kernel.environment import cpu_model
 from mltcp_tools.kernel.native.csources import source_root
-from mltcp_tools.live.observe.environment import cpu_model
+from mltcp_tools.kernel.native.source_hash import version_of
 
 _DECIDING = ("native/*.[ch]", "adaptive/*.py", "sums.py", "blocks.py")
 

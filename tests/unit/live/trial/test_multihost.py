@@ -13,10 +13,10 @@ import pytest
 from mltcp_tools import __version__
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli.main import main
-from mltcp_tools.live.trial import across
-from mltcp_tools.live.trial.across import AcrossWorld, _Part
-from mltcp_tools.live.trial.turn import BASE
-from mltcp_tools.live.trial.world import Interrupted, JobEnded
+from mltcp_tools.live.trial import multihost
+from mltcp_tools.live.trial.multihost import AcrossWorld, _Part
+from mltcp_tools.live.trial.period import BASE
+from mltcp_tools.live.trial.surroundings import Interrupted, JobEnded
 
 HOST = f'''
 import json, sys, time
@@ -108,7 +108,7 @@ def test_a_host_that_dies_is_named_with_its_reason(world: AcrossWorld) -> None:
 
 def test_silence_ends_a_trial(world: AcrossWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.switch(BASE)
-    monkeypatch.setattr(across, "SILENCE_S", 0.0)
+    monkeypatch.setattr(multihost, "SILENCE_S", 0.0)
     time.sleep(0.01)
     with pytest.raises(MltcpError, match="has been silent for"):
         world.wait()
@@ -123,7 +123,7 @@ def test_other_versions_and_hosts_out_of_reach_are_said(
     assert main(["trial", "--host", "a", "--job", "x", f"--ssh={ssh}"]) == 1
     assert "a: no route to host" in capsys.readouterr().err
     ssh.write_text('#!/bin/sh\nshift\nexec "$@"\n')
-    monkeypatch.setattr(across, "__version__", "0")
+    monkeypatch.setattr(multihost, "__version__", "0")
     tool = f"--mltcp={sys.executable} -m mltcp_tools.cli.main"
     assert main(["trial", "--host", "a", "--job", "x", f"--ssh={ssh}", tool]) == 1
     assert f"this host has mltcp-tools {__version__} and the trial 0" in capsys.readouterr().err

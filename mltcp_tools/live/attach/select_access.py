@@ -13,10 +13,10 @@ from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN, Attached, kernel_sockets
 from mltcp_tools.kernel.backends.pins import Home
-from mltcp_tools.live.attach.by_borrowing import Borrowing
-from mltcp_tools.live.attach.by_iterator import Iterating
-from mltcp_tools.live.attach.reach import Reach
+from mltcp_tools.live.attach.access import Reach
 from mltcp_tools.live.attach.state import AttachedJob, SocketRecord
+from mltcp_tools.live.attach.via_bpf_iter import Iterating
+from mltcp_tools.live.attach.via_pidfd import Borrowing
 
 
 def reach_for(backend: Backend) -> Reach:

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from mltcp_tools.live.observe.pulse import Beat, Look, Pulse, Rhythm, best_rhythm, rhythm
+from mltcp_tools.live.observe.iteration_detector import (
+    Beat,
+    Look,
+    Pulse,
+    Rhythm,
+    best_rhythm,
+    rhythm,
+)
 
 STEP_S = 0.005
 SIZE = 1_000_000

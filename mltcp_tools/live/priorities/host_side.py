@@ -1,4 +1,5 @@
-"""A host whose jobs a controller elsewhere orders (hub.py): the host's end of their connection.
+"""A host whose jobs a controller elsewhere orders (coordinator.py): the host's end of their
+connection.
 
 The two talk in JSON objects, one a line, over this process's stdin and stdout:
 

@@ -1,4 +1,4 @@
-"""A host's part in a trial across hosts: it does what `across.py` asks, over stdin and stdout.
+"""A host's part in a trial across hosts: it does what `multihost.py` asks, over stdin and stdout.
 
 JSON objects, one a line; each request is answered by one of the same event, or by `failed`:
 
@@ -35,12 +35,12 @@ from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.attach.switch import require_ready
 from mltcp_tools.live.attach.targets import sockets_to_attach
+from mltcp_tools.live.observe.iteration_detector import Beat
 from mltcp_tools.live.observe.meter import Meter
-from mltcp_tools.live.observe.pulse import Beat
-from mltcp_tools.live.trial.lease import SILENCE_S, Lease, settle
-from mltcp_tools.live.trial.live import LiveWorld
+from mltcp_tools.live.trial.adapters import LiveWorld
+from mltcp_tools.live.trial.rollback import SILENCE_S, Lease, settle
 from mltcp_tools.live.trial.subjects import find_subjects, original_names
-from mltcp_tools.live.trial.world import Interrupted, JobEnded
+from mltcp_tools.live.trial.surroundings import Interrupted, JobEnded
 
 ALIVE_S = 1.0
 """Between two signs of life."""

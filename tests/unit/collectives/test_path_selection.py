@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.collectives.trial import BLOCKS, Pause, Trials
+from mltcp_tools.collectives.path_selection import BLOCKS, Pause, Trials
 
 ROUNDS, SOONER, LEAST = 3, 1.05, 512
 LENGTH = ROUNDS * len(BLOCKS)

@@ -13,7 +13,7 @@ from support.emulator_processes import Emulator
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.lab.emulator.job import JobSpec
-from mltcp_tools.lab.emulator.turns import Begin, Pace, Turns
+from mltcp_tools.lab.emulator.time_shift import Begin, Pace, Turns
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ from mltcp_tools.live.observe.conditions import (
     read_counters,
     span,
 )
+from mltcp_tools.live.observe.iteration_detector import Beat
 from mltcp_tools.live.observe.meter import Meter
-from mltcp_tools.live.observe.outside import Outside
-from mltcp_tools.live.observe.pulse import Beat
-from mltcp_tools.live.trial.lease import Lease
+from mltcp_tools.live.observe.passive import Outside
+from mltcp_tools.live.trial.rollback import Lease
 from mltcp_tools.live.trial.subjects import Subject
-from mltcp_tools.live.trial.world import Counted, Interrupted, JobEnded, World
+from mltcp_tools.live.trial.surroundings import Counted, Interrupted, JobEnded, World
 
 _CHECK_S = 1.0
 _MUCH = 0.01

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.descriptors import cookie_of
-from mltcp_tools.live.attach.borrow import Gone, borrowed, congestion_control
+from mltcp_tools.live.attach.pidfd import Gone, borrowed, congestion_control
 from mltcp_tools.live.attach.processes import PROC, Process, processes
 from mltcp_tools.live.attach.sockets import socket_descriptors
 

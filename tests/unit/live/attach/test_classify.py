@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mltcp_tools.live.attach.classify import ALL, Evidence, gather, judge, wanted
 from mltcp_tools.live.attach.processes import Process, process
 from mltcp_tools.live.attach.sockets import Socket
-from mltcp_tools.live.attach.verdict import ALL, Evidence, gather, judge, wanted
 from mltcp_tools.live.sources.nccl import NcclSource
 
 HOLDING = Path(__file__).parents[3] / "support" / "holding_process.py"

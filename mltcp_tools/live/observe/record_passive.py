@@ -12,16 +12,16 @@ from pathlib import Path
 
 from mltcp_tools.base.run_tables import check_folder
 from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.kernel.environment import Environment
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.sockets import Socket
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.attach.targets import sockets_to_attach
 from mltcp_tools.live.observe.conditions import Conditions
-from mltcp_tools.live.observe.environment import Environment
+from mltcp_tools.live.observe.iteration_detector import Beat
 from mltcp_tools.live.observe.iterations import JobIteration
 from mltcp_tools.live.observe.meter import Meter
-from mltcp_tools.live.observe.outside import Outside
-from mltcp_tools.live.observe.pulse import Beat
+from mltcp_tools.live.observe.passive import Outside
 from mltcp_tools.live.observe.record import DESCRIBE_S, Recording
 
 _PATIENCE_S = 60.0

@@ -1,4 +1,4 @@
-"""The controller across hosts: one order for the jobs of all (led.py is each host's end).
+"""The controller across hosts: one order for the jobs of all (host_side.py is each host's end).
 
 Where ids mean the same on all hosts, a job's bursts there are one, with all that is left to send.
 Else each host's jobs are its own. When the controller dies, or can't reach a host, the jobs are
@@ -15,7 +15,7 @@ from typing import Any
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.host.peers import Peer
 from mltcp_tools.live.priorities.controller import WAKE_S, Controller
-from mltcp_tools.live.priorities.led import state_from
+from mltcp_tools.live.priorities.host_side import state_from
 from mltcp_tools.live.priorities.maps import Burst, KnownJob
 
 _END_S = 5.0
