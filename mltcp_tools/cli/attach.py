@@ -21,8 +21,8 @@ from mltcp_tools.cli.options import (
 from mltcp_tools.cli.text import became, printable, say, tally
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import GAIN_MAX, SHAPES, Job, JobParams
+from mltcp_tools.kernel.congestion_controls import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.kernel.native.requirements import may_miscount
-from mltcp_tools.kernel.variants import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.live.attach.changes import DONE, Change
 from mltcp_tools.live.attach.classify import ALL, KINDS, Verdict
 from mltcp_tools.live.attach.selection import Target, select

@@ -12,8 +12,8 @@ from mltcp_tools.cli.status import show_status
 from mltcp_tools.cli.text import say
 from mltcp_tools.kernel.backends import checks, get_backend
 from mltcp_tools.kernel.backends.base import GAIN_MAX, JobParams
+from mltcp_tools.kernel.congestion_controls import NAMES, STANDARD
 from mltcp_tools.kernel.native import requirements
-from mltcp_tools.kernel.variants import NAMES, STANDARD
 
 
 @click.command(

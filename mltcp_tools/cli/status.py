@@ -17,9 +17,9 @@ from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, checks, get_backend
 from mltcp_tools.kernel.backends.base import JobParams, Status
 from mltcp_tools.kernel.backends.pins import loaded_elsewhere
+from mltcp_tools.kernel.congestion_controls import NAMES
 from mltcp_tools.kernel.host.leases import leases
 from mltcp_tools.kernel.host.namespaces import defaults
-from mltcp_tools.kernel.variants import NAMES
 
 _KERNEL = (
     Column("BACKEND", left=True),

@@ -23,7 +23,7 @@ from mltcp_tools.cli.options import (
 )
 from mltcp_tools.cli.text import printable, say, show_table
 from mltcp_tools.kernel.backends import get_backend
-from mltcp_tools.kernel.variants import NAMES, RECOMMENDED
+from mltcp_tools.kernel.congestion_controls import NAMES, RECOMMENDED
 
 
 @click.command()

@@ -8,7 +8,7 @@ from mltcp_tools.base.installation import how_to_bring_module
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.report import Check, as_fix, install
 from mltcp_tools.kernel.backends import module
-from mltcp_tools.kernel.variants import built_on
+from mltcp_tools.kernel.congestion_controls import built_on
 
 
 def checks(host: Host) -> list[Check]:

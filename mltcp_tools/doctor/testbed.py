@@ -11,8 +11,8 @@ from typing import NamedTuple
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, State, install
+from mltcp_tools.kernel.congestion_controls import STANDARD, built_on
 from mltcp_tools.kernel.host.disturbance import Second, Watch
-from mltcp_tools.kernel.variants import STANDARD, built_on
 from mltcp_tools.lab.runs.disturbance import OTHERS, judge, rows_of
 
 WATCHED_S = 1.0

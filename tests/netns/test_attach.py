@@ -19,7 +19,7 @@ from support.holding_process import FIRST_CC
 
 from mltcp_tools.base.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
-from mltcp_tools.kernel.variants import OBSERVED
+from mltcp_tools.kernel.congestion_controls import OBSERVED
 from mltcp_tools.live.attach.jobs import change_parameters, named_job
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach

@@ -21,9 +21,9 @@ from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, IterationEvent, Job, JobParams
+from mltcp_tools.kernel.congestion_controls import STANDARD
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.native.requirements import may_miscount
-from mltcp_tools.kernel.variants import STANDARD
 from mltcp_tools.lab.emulator.tcpinfo import read_tcp_info
 from mltcp_tools.lab.testbed.namespaces import inside
 

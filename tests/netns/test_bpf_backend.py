@@ -26,13 +26,13 @@ from mltcp_tools.base.errors import BusyError, HostError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, JobParams
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
+from mltcp_tools.kernel.congestion_controls import STANDARD
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.native import requirements
 from mltcp_tools.kernel.native.bpf_maps import BpfMap, struct_ops_maps
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.libbpf import BpfError
 from mltcp_tools.kernel.native.uapi import ONE, ffi, unpack
-from mltcp_tools.kernel.variants import STANDARD
 
 pytestmark = pytest.mark.bpf
 

@@ -11,7 +11,7 @@ from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connections import connection, hold_back, send_burst
 
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
-from mltcp_tools.kernel.variants import MECHANISMS, STANDARD
+from mltcp_tools.kernel.congestion_controls import MECHANISMS, STANDARD
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
 from mltcp_tools.lab.testbed.network import Network

@@ -159,7 +159,9 @@ def test_what_can_not_be_observed_is_said(
         job.ask("connect")
         assert main(["attach", mark, "--job", "seen", "--kind", "all", "--cc", "observe"]) == 1
         said = capsys.readouterr().out
-        assert "MLTCP has no variant of bbr to observe it with; `mltcp record" in said
+        assert (
+            "MLTCP has no congestion control built on bbr to observe it with; `mltcp record" in said
+        )
         assert job.ccs() == ["bbr"]
 
 

@@ -24,10 +24,10 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends import struct_ops
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
+from mltcp_tools.kernel.congestion_controls import CONGESTION_CONTROLS, NAMES, base_of, needs_ecn
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.kernel.host.leases import LEASES, leased, leases
-from mltcp_tools.kernel.variants import NAMES, VARIANTS, base_of, needs_ecn
 from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
 from mltcp_tools.live.attach.removal import left_on_host
 
@@ -200,7 +200,7 @@ def test_every_congestion_control_is_taken_off(backend: Backend) -> None:
     names = [each for each in backend.names if facts.has_congestion_control(base_of(each))]
     backend.load(names)
     # A restricted one as a namespace's default would leak a reference.
-    default = [each for each in names if not VARIANTS[each].restricted][-1]
+    default = [each for each in names if not CONGESTION_CONTROLS[each].restricted][-1]
     with holder(len(names)) as held, namespace() as name:
         for number, cc in enumerate(names):
             held.ask("choose", number, cc)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from netns.connections import TCP_CONGESTION
 
+from mltcp_tools.kernel.congestion_controls import NAMES
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.facts import read_sysctl
-from mltcp_tools.kernel.variants import NAMES
 from mltcp_tools.lab.testbed.namespaces import write_sysctl
 
 MODULE = Path("/sys/module/tcp_mltcp")

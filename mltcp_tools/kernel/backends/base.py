@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mltcp_tools.base.errors import UsageError
+from mltcp_tools.kernel.congestion_controls import MECHANISMS
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.native.constants import share
-from mltcp_tools.kernel.variants import MECHANISMS
 
 SHAPES = ("linear", "quadratic", "concave", "reciprocal")
 """Names of enum mltcp_shape (kmod/mltcp_uapi.h), in its order."""

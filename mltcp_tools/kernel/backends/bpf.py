@@ -38,6 +38,7 @@ from mltcp_tools.kernel.backends.pins import (
     map_key,
     pinned,
 )
+from mltcp_tools.kernel.congestion_controls import STANDARD, base_of, offered_by
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.cc_sockets import driven
 from mltcp_tools.kernel.host.locks import exclusive
@@ -47,7 +48,6 @@ from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.libbpf import BpfError
 from mltcp_tools.kernel.native.uapi import ffi, pack, unpack
-from mltcp_tools.kernel.variants import STANDARD, base_of, offered_by
 
 _NAMES = offered_by("bpf")
 _GONE_S = 10.0

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from mltcp_tools.base.errors import HostError, UnknownError
 from mltcp_tools.kernel.backends.pins import PIN_ROOT, Home, OtherVersionError, explain, id_of_tags
+from mltcp_tools.kernel.congestion_controls import NAMES
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.namespaces import inside
 from mltcp_tools.kernel.host.tcpstates import tcp_state
@@ -28,7 +29,6 @@ from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.libbpf import BpfError
 from mltcp_tools.kernel.native.uapi import address_text
-from mltcp_tools.kernel.variants import NAMES
 
 FIRST_PIN = PIN_ROOT.with_name("mltcp_first")
 """The map of what attached sockets ran before. A user who may not look there is told that there is

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.kernel.backends.base import Backend, Flow, Status
+from mltcp_tools.kernel.congestion_controls import NAMES
 from mltcp_tools.kernel.host.cc_sockets import Driven, driven
 from mltcp_tools.kernel.host.descriptors import cookie_of
 from mltcp_tools.kernel.host.leases import leases
 from mltcp_tools.kernel.host.namespaces import defaults
-from mltcp_tools.kernel.variants import NAMES
 
 _FEW = 3
 """An error names so many of what holds something."""

@@ -35,6 +35,7 @@ from mltcp_tools.kernel.backends.base import (
 from mltcp_tools.kernel.backends.genl import GenericSocket, NetlinkError, decode, number, text
 from mltcp_tools.kernel.backends.kmod_catch import KmodCatcher, rules
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
+from mltcp_tools.kernel.congestion_controls import offered_by
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.cc_sockets import Driven, driven
 from mltcp_tools.kernel.host.locks import exclusive
@@ -45,7 +46,6 @@ from mltcp_tools.kernel.native.uapi import (
     Attribute,
     Command,
 )
-from mltcp_tools.kernel.variants import offered_by
 
 _THOUSANDTHS = ("slope", "intercept", "keep_min", "keep_max", "yield_min", "yield_max")
 """Parameters that the module takes as integers, a thousandth each."""

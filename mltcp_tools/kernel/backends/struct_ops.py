@@ -9,6 +9,7 @@ from mltcp_tools import __version__
 from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_from_struct
+from mltcp_tools.kernel.congestion_controls import offered_by
 from mltcp_tools.kernel.native.bpf_maps import (
     STRUCT_OPS_INUSE,
     BpfMap,
@@ -17,7 +18,6 @@ from mltcp_tools.kernel.native.bpf_maps import (
 )
 from mltcp_tools.kernel.native.csources import digest, program_sources
 from mltcp_tools.kernel.native.uapi import ffi, unpack
-from mltcp_tools.kernel.variants import offered_by
 
 ZERO = struct.pack("=I", 0)
 BUILD_BYTES = 32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mltcp_tools.kernel.variants import is_mltcp
+from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.analysis.result import ArmResult, Result, ScheduleResult
 from mltcp_tools.lab.analysis.soundness import host_limits
 from mltcp_tools.lab.analysis.undisturbed import INSTEAD

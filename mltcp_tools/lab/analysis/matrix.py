@@ -39,7 +39,7 @@ from typing import Any
 import pandas as pd
 
 from mltcp_tools.base.cells import NONE, WIDTH, bullets, clip, interval, markdown, number, table
-from mltcp_tools.kernel.variants import is_mltcp
+from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.analysis.result import plain
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from mltcp_tools.base.figures import COLOURS, INK, dress, png
-from mltcp_tools.kernel.variants import is_mltcp
+from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.analysis.metrics import iteration_times
 from mltcp_tools.lab.analysis.reference import Reference
 from mltcp_tools.lab.runs.described import ALONE

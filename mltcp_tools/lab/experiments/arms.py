@@ -12,7 +12,7 @@ from mltcp_tools.base import values
 from mltcp_tools.base.document import Section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import JobParams
-from mltcp_tools.kernel.variants import NAMES, is_mltcp
+from mltcp_tools.kernel.congestion_controls import NAMES, is_mltcp
 from mltcp_tools.lab.experiments.each import EACH, expand
 from mltcp_tools.lab.experiments.treatments import TREATMENTS, Settings, read_treatments
 

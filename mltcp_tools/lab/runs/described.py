@@ -16,7 +16,7 @@ import yaml
 from mltcp_tools.base import values
 from mltcp_tools.base.document import Section, read_section
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.kernel.variants import VARIANTS
+from mltcp_tools.kernel.congestion_controls import CONGESTION_CONTROLS
 from mltcp_tools.lab.experiments.expect import Expect, read_expect
 from mltcp_tools.lab.experiments.fabric import read_fabric
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
@@ -86,7 +86,7 @@ class DescribedExperiment:
         described = self.arms.get(arm, {})
         if described.get("base") in self.arms:
             return str(described["base"])
-        variant = VARIANTS.get(str(described.get("cc")))
+        variant = CONGESTION_CONTROLS.get(str(described.get("cc")))
         if variant is None:
             return None
         plain = (name for name in self.arms if not self.treatments_of(name))

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.kernel.variants import is_mltcp
+from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.runs.described import ALONE, DescribedExperiment, read_experiment
 from mltcp_tools.lab.runs.tables import TABLES, empty_table, read_table
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from mltcp_tools.kernel.backends.base import IterationEvent, JobParams
 from mltcp_tools.kernel.backends.params import params_fields
-from mltcp_tools.kernel.variants import base_of, is_mltcp
+from mltcp_tools.kernel.congestion_controls import base_of, is_mltcp
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment

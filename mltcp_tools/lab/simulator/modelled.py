@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from mltcp_tools.base.document import meant
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import JobParams
-from mltcp_tools.kernel.variants import NAMES, VARIANTS, mechanisms_of
+from mltcp_tools.kernel.congestion_controls import CONGESTION_CONTROLS, NAMES, mechanisms_of
 from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.fields import not_simulated
@@ -25,7 +25,7 @@ _DECIMAL = re.compile("[1-9][0-9]{0,8}")
 _RTO_MAX_S = 120.0  # the kernel's TCP_RTO_MAX
 
 _BASES = ("reno", "dctcp", "cubic")
-_SIMULATED = (*_BASES, *(each.name for each in VARIANTS.values() if each.base in _BASES))
+_SIMULATED = (*_BASES, *(each.name for each in CONGESTION_CONTROLS.values() if each.base in _BASES))
 _OTHERS = {
     *("bbr", "bic", "cdg", "highspeed", "htcp", "hybla", "illinois", "lp", "nv"),
     *("scalable", "vegas", "veno", "westwood", "yeah"),

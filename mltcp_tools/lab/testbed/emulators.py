@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mltcp_tools.base.errors import MltcpError
+from mltcp_tools.kernel.congestion_controls import needs_ecn
 from mltcp_tools.kernel.host.programs import module_command
-from mltcp_tools.kernel.variants import needs_ecn
 from mltcp_tools.lab.emulator.control import receive_message
 from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.testbed.borrowed import borrow

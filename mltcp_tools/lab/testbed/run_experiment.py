@@ -11,10 +11,10 @@ from mltcp_tools.base.errors import BusyError, HostError, UsageError
 from mltcp_tools.base.run_tables import check_folder
 from mltcp_tools.kernel.backends import AUTO
 from mltcp_tools.kernel.backends.pins import skipped_results
+from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.kernel.environment import sysctls
 from mltcp_tools.kernel.host.disturbance import Watch
 from mltcp_tools.kernel.host.signals import Signals
-from mltcp_tools.kernel.variants import is_mltcp
 from mltcp_tools.lab.emulator.sockets import set_congestion_control
 from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment

@@ -18,8 +18,8 @@ from mltcp_tools.kernel.backends.bpf_catch import BpfCatcher
 from mltcp_tools.kernel.backends.bpf_sockets import kernel_sockets
 from mltcp_tools.kernel.backends.catch import Catch, Catcher, folder_of
 from mltcp_tools.kernel.backends.kmod import KmodBackend
+from mltcp_tools.kernel.congestion_controls import NAMES, OBSERVED, built_on, observer_of
 from mltcp_tools.kernel.native.uapi import RULE_PORTS
-from mltcp_tools.kernel.variants import NAMES, OBSERVED, built_on, observer_of
 from mltcp_tools.live.agent.naming import is_template, name_of
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import Rule

@@ -43,7 +43,7 @@ from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.base.units import parse_bytes, parse_fraction, parse_seconds
 from mltcp_tools.base.values import choice, number, yes_no
 from mltcp_tools.kernel.backends.base import JobParams
-from mltcp_tools.kernel.variants import NAMES, OBSERVED, RECOMMENDED
+from mltcp_tools.kernel.congestion_controls import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.live.agent.naming import check_template
 from mltcp_tools.live.attach.classify import ALL, KINDS
 from mltcp_tools.live.attach.selection import Target, UnknownUser, user_id

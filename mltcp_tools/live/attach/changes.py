@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from mltcp_tools.base.errors import BusyError, MltcpError
 from mltcp_tools.kernel.backends.base import Job
-from mltcp_tools.kernel.variants import NAMES, OBSERVED, observer_of
+from mltcp_tools.kernel.congestion_controls import NAMES, OBSERVED, observer_of
 from mltcp_tools.live.attach.access import Sight
 from mltcp_tools.live.attach.sockets import Socket
 from mltcp_tools.live.attach.state import AttachedJob, StateFiles
@@ -132,7 +132,8 @@ def name_for(name: str, change: Change) -> str:
         return name
     if not (observer := observer_of(old)):
         raise MltcpError(
-            f"MLTCP has no variant of {old} to observe it with; `mltcp record --job NAME=TARGET`"
+            f"MLTCP has no congestion control built on {old} to observe it with; `mltcp record"
+            f" --job NAME=TARGET`"
             " sees such jobs from outside"
         )
     return observer

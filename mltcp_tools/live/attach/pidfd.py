@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mltcp_tools.base.errors import MltcpError
+from mltcp_tools.kernel.congestion_controls import asked_as, needs_ecn
 from mltcp_tools.kernel.host.descriptors import cookie_of, pidfd_getfd
 from mltcp_tools.kernel.host.tcpstates import tcp_state
-from mltcp_tools.kernel.variants import asked_as, needs_ecn
 from mltcp_tools.live.attach.processes import is_running
 from mltcp_tools.live.attach.sockets import CAN_SEND
 

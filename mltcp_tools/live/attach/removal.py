@@ -16,11 +16,11 @@ from mltcp_tools.base.units import counted
 from mltcp_tools.kernel.backends import BACKENDS, get_backend, module, struct_ops
 from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN, forget_first
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
+from mltcp_tools.kernel.congestion_controls import NAMES, base_of
 from mltcp_tools.kernel.host import facts, namespaces
 from mltcp_tools.kernel.host.cc_sockets import driven
 from mltcp_tools.kernel.host.leases import LEASES, Lease, leases
 from mltcp_tools.kernel.host.locks import RUN_DIR
-from mltcp_tools.kernel.variants import NAMES, base_of
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.all_jobs import Found, every_socket
 from mltcp_tools.live.attach.pidfd import Gone, put_back

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from mltcp_tools.base.errors import BusyError, HostError, MltcpError
 from mltcp_tools.kernel.backends import checks, struct_ops
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams, Status
+from mltcp_tools.kernel.congestion_controls import NAMES, base_of
 from mltcp_tools.kernel.host import namespaces
 from mltcp_tools.kernel.host.leases import leases
 from mltcp_tools.kernel.host.locks import exclusive
-from mltcp_tools.kernel.variants import NAMES, base_of
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.all_jobs import Found, every_socket
 from mltcp_tools.live.attach.pidfd import Gone, put_back

@@ -14,8 +14,8 @@ from typing import Any
 from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.kernel.backends import checks
 from mltcp_tools.kernel.backends.base import Backend, Job
+from mltcp_tools.kernel.congestion_controls import OBSERVED
 from mltcp_tools.kernel.host.locks import exclusive
-from mltcp_tools.kernel.variants import OBSERVED
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.access import Gift, Reach, Result, Sight
 from mltcp_tools.live.attach.audit import Changed, audit

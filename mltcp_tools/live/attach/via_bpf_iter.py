@@ -17,9 +17,9 @@ from mltcp_tools.kernel.backends.bpf_sockets import (
     KernelSockets,
     Wish,
 )
+from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.kernel.host.diag import TcpSocket, open_diag, tcp_sockets
 from mltcp_tools.kernel.host.namespaces import Unreachable, inside
-from mltcp_tools.kernel.variants import is_mltcp
 from mltcp_tools.live.attach.access import Gift, Reach, Result, Sight
 from mltcp_tools.live.attach.pidfd import refusal
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket

@@ -13,7 +13,7 @@ from dataclasses import replace
 from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.kmod import KmodBackend
-from mltcp_tools.kernel.variants import NAMES, asked_as
+from mltcp_tools.kernel.congestion_controls import NAMES, asked_as
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.access import Gift, Reach, Result, Sight
 from mltcp_tools.live.attach.pidfd import (

@@ -20,9 +20,9 @@ from mltcp_tools.base.files import replace_file
 from mltcp_tools.base.run_tables import append_csv, check_folder, rename_arm, write_csv
 from mltcp_tools.base.units import exact_bytes, exact_seconds
 from mltcp_tools.kernel.backends.base import Backend, Flow, IterationEvent, Job
+from mltcp_tools.kernel.congestion_controls import base_of
 from mltcp_tools.kernel.environment import Environment
 from mltcp_tools.kernel.host.leases import leased
-from mltcp_tools.kernel.variants import base_of
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.observe.conditions import Conditions
 from mltcp_tools.live.observe.iterations import JobIteration, Whole

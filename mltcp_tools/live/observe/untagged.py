@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.backends.base import Flow, IterationEvent, Job
+from mltcp_tools.kernel.congestion_controls import NAMES
 from mltcp_tools.kernel.host.cc_sockets import Driven, driven
 from mltcp_tools.kernel.host.namespaces import process_name
 from mltcp_tools.kernel.native.uapi import CONFIDENCE_MAX, CONFIDENT
-from mltcp_tools.kernel.variants import NAMES
 
 _LAST = 2**32 - 1
 

@@ -10,7 +10,7 @@ from typing import Any
 from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend
-from mltcp_tools.kernel.variants import is_mltcp
+from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.live.attach.processes import Process, is_running, process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.selection import Target

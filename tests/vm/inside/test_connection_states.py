@@ -16,7 +16,7 @@ from vm.hostile import PROGRAMS, Client, elsewhere, exchange, gone, refused
 from vm.loading import SLAB, choose, chosen, connected, disconnect, pair
 
 from mltcp_tools.kernel.backends import genl
-from mltcp_tools.kernel.variants import offered_by
+from mltcp_tools.kernel.congestion_controls import offered_by
 from mltcp_tools.lab.testbed.namespaces import sysctls_set, write_sysctl
 
 MODULE_NAMES = offered_by("kmod")

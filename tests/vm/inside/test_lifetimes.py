@@ -16,8 +16,8 @@ from vm.hostile import KERNELS_OWN, PROGRAMS, Client, elsewhere, exchange, gone
 from vm.loading import FILE, connected, pair, remove
 
 from mltcp_tools.kernel.backends import attributes, genl, get_backend
+from mltcp_tools.kernel.congestion_controls import offered_by
 from mltcp_tools.kernel.native.uapi import Attribute, Command
-from mltcp_tools.kernel.variants import offered_by
 
 MODULE_NAMES = offered_by("kmod")
 

@@ -20,9 +20,9 @@ from vm.loading import FILE, MODULE, SLAB, allow, choose, chosen, insert, pair, 
 
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.kernel.congestion_controls import offered_by
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.diag import open_diag, tcp_sockets_running
-from mltcp_tools.kernel.variants import offered_by
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network

@@ -15,7 +15,7 @@ import pytest
 from vm.hostile import Client, exchange, gone, refused
 from vm.loading import FILE, MODULE, connected, insert, registered, remove
 
-from mltcp_tools.kernel.variants import offered_by
+from mltcp_tools.kernel.congestion_controls import offered_by
 
 MODULE_NAMES = offered_by("kmod")
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import IterationEvent
-from mltcp_tools.kernel.variants import is_mltcp
+from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import Task

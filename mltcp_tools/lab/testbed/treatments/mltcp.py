@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from mltcp_tools.kernel.backends.base import Backend, IterationEvent
-from mltcp_tools.kernel.variants import is_mltcp
+from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.testbed.backend import ArmJobs, describe, use_backend

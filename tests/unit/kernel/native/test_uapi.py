@@ -20,9 +20,9 @@ from mltcp_tools.kernel.backends.base import (
     JobParams,
 )
 from mltcp_tools.kernel.backends.params import params_fields, params_from_struct
+from mltcp_tools.kernel.congestion_controls import MECHANISMS
 from mltcp_tools.kernel.native import uapi
 from mltcp_tools.kernel.native.csources import source_root
-from mltcp_tools.kernel.variants import MECHANISMS
 
 STRUCTS = re.findall(r"struct (mltcp_\w+) \{", uapi.STRUCTS)
 

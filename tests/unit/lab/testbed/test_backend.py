@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
-from mltcp_tools.kernel.variants import STANDARD
+from mltcp_tools.kernel.congestion_controls import STANDARD
 from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.reading import parse_experiment

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 from support.core import core
 
-from mltcp_tools.kernel.native.constants import constant
-from mltcp_tools.kernel.native.csources import source_root
-from mltcp_tools.kernel.native.objects import find_clang, multiarch_include
-from mltcp_tools.kernel.variants import (
+from mltcp_tools.kernel.congestion_controls import (
+    CONGESTION_CONTROLS,
     MECHANISMS,
     NAMES,
     RECOMMENDED,
     STANDARD,
-    VARIANTS,
     base_of,
     mechanisms_of,
     observer_of,
     offered_by,
 )
+from mltcp_tools.kernel.native.constants import constant
+from mltcp_tools.kernel.native.csources import source_root
+from mltcp_tools.kernel.native.objects import find_clang, multiarch_include
 
 lib, _ = core()
 
@@ -43,7 +43,7 @@ class Registered:
 
 
 def described(name: str) -> Registered:
-    row = VARIANTS[name]
+    row = CONGESTION_CONTROLS[name]
     return Registered(row.base, row.mechanisms, row.restricted)
 
 
@@ -110,26 +110,26 @@ def test_a_program_registers_its_row(source: Path) -> None:
     name, found, flags = of_a_program(source)
     assert name == source.name.removesuffix(".bpf.c")
     assert found == described(name)
-    assert bool(flags & NEEDS_ECN) == VARIANTS[name].ecn
+    assert bool(flags & NEEDS_ECN) == CONGESTION_CONTROLS[name].ecn
 
 
 def test_attaching_knows_which_need_ecn() -> None:
     source = (source_root() / "bpf" / "attach.bpf.c").read_text()
     function = source[source.index(" needs_ecn(const") :].partition("\n}")[0]
     named = re.findall(r'\{"(\w+)"\}', function)
-    assert named == [name for name in offered_by("bpf") if VARIANTS[name].ecn]
+    assert named == [name for name in offered_by("bpf") if CONGESTION_CONTROLS[name].ecn]
 
 
 def test_what_is_loaded_without_a_name_is_nobodys_privilege() -> None:
     assert RECOMMENDED in STANDARD
     for name in STANDARD:
-        assert VARIANTS[name].backends == ("bpf", "kmod")
-        assert not VARIANTS[name].restricted
+        assert CONGESTION_CONTROLS[name].backends == ("bpf", "kmod")
+        assert not CONGESTION_CONTROLS[name].restricted
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_anyone_may_choose_keeps_no_more_than_its_base(name: str) -> None:
-    row = VARIANTS[name]
+    row = CONGESTION_CONTROLS[name]
     bits = sum(constant(BITS[each]) for each in row.mechanisms)
     kept = lib.mltcp_open_mechanisms(bits)
     assert sum(constant(BITS[each]) for each in row.open_mechanisms) == kept
