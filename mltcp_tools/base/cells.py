@@ -80,7 +80,7 @@ def interval(estimate: Mapping[str, float | None] | None, form: str = ".2f") -> 
 
 def time_unit(result: Mapping[str, Any]) -> tuple[str, Callable[[float | None], str]]:
     """The unit that suits a result's iteration times, and a function that writes seconds in it."""
-    entries = [*result["arms"].values(), *result["schedules"].values()]
+    entries = [*result["variants"].values(), *result["schedules"].values()]
     longest = max((e["iteration_s"]["p99"] for e in entries if e["iteration_s"]), default=0.0)
     if longest >= 10:
         return "s", lambda seconds: NONE if seconds is None else f"{seconds:.2f}"

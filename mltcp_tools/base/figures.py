@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-# Jobs run from dark to light, so that no job is taken for an arm.
+# Jobs run from dark to light, so that no job is taken for a variant.
 COLOURS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#c8b400", "#7a5195", "#003f5c", "#9aa5b1")
 INK = "#222222"
 _DPI = 130

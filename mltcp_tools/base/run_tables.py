@@ -15,7 +15,7 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.files import replace_file
 
 _EXACT = ".12g"
-_KEY = {"arm": "str", "repetition": "int64"}
+_KEY = {"variant": "str", "repetition": "int64"}
 _JOB = _KEY | {"job": "str"}
 _NEIGHBOUR = _KEY | {"neighbour": "str"}
 COLUMNS: dict[str, dict[str, str]] = {
@@ -35,7 +35,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     | {"first_ack_s": "float64", "last_ack_s": "float64"}
     | {"bytes": "int64", "retransmits": "int64", "srtt_us": "int64"}
     | {"cwnd": "int64", "ratio": "float64"},
-    "arms": _KEY
+    "variants": _KEY
     | {"order": "int64", "duration_s": "float64", "link_bytes": "int64"}
     | {"link_packets": "int64", "link_drops": "int64", "link_marks": "int64"}
     | {"cpu_busy": "float64", "queue_mean_bytes": "float64", "queue_p99_bytes": "float64"},
@@ -50,14 +50,14 @@ COLUMNS: dict[str, dict[str, str]] = {
     "requests": _NEIGHBOUR
     | {"request": "int64", "start_s": "float64", "end_s": "float64", "bytes": "int64"},
 }
-"""Columns of each table and their types. Seconds count from the start of the arm. A burst's
-`first_end_s` is when the first of its flows was done, `end_s` when the last was. In planned arms
-`waited_s` is how long the job was ready before its communication was due, and `realigned` is 1
-where it was too late and took a later turn. `back` is 1 of flows that answer others of their job,
-which a recording sees where both ends are on its host. `bulk` has the bytes that neighbours' bulk
-flows had got across at some instants. `queue_mean_bytes` and
+"""Columns of each table and their types. Seconds count from the start of the variant. A burst's
+`first_end_s` is when the first of its flows was done, `end_s` when the last was. In planned
+variants `waited_s` is how long the job was ready before its communication was due, and `realigned`
+is 1 where it was too late and took a later turn. `back` is 1 of flows that answer others of their
+job, which a recording sees where both ends are on its host. `bulk` has the bytes that neighbours'
+bulk flows had got across at some instants. `queue_mean_bytes` and
 `queue_p99_bytes` are of what waits or is being sent, on the wire, over the time for which links
-were busy; a simulation has them. `disturbance` has a row per second, of every run of an arm
+were busy; a simulation has them. `disturbance` has a row per second, of every run of a variant
 (`attempt`, from 1), the last of which the other tables are of; its columns are those of
 host/disturbance.py."""
 
@@ -104,15 +104,15 @@ def append_csv(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> No
         file.write(text)
 
 
-def rename_arm(folder: Path, arm: str) -> None:
-    """Give all rows of all tables that are there the arm `arm`."""
+def rename_variant(folder: Path, variant: str) -> None:
+    """Give all rows of all tables that are there the variant `variant`."""
     for name in COLUMNS:
         path = folder / f"{name}.csv"
         if not path.is_file():
             continue
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
-            rows = [row | {"arm": arm} for row in reader]
+            rows = [row | {"variant": variant} for row in reader]
         replace_file(path, _lines(reader.fieldnames or [], rows, with_header=True).encode())
 
 

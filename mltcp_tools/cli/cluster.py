@@ -117,7 +117,7 @@ def run(
     for name in policies:
         if known(name).shares and pairs is None:
             raise UsageError(f"{name} lets jobs share GPUs: say how that slows them with --pairs.")
-    arms = [(name, treatment(how).name) for name in policies for how in treatments]
+    variants = [(name, treatment(how).name) for name in policies for how in treatments]
     first = read_workload(file, trace, seed)
     measured = None if pairs is None else read_pairs(pairs)
 
@@ -135,7 +135,7 @@ def run(
         output.mkdir(parents=True, exist_ok=True)
         environment = Environment(output)
         environment.add(simulated=True)
-    tasks = [Task(each, name, how, shorter) for each in workloads for name, how in arms]
+    tasks = [Task(each, name, how, shorter) for each in workloads for name, how in variants]
     done: dict[int, Outcome] = {}
     for place, outcome in sweep(tasks, executor):
         done[place] = outcome

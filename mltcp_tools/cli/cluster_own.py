@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="The same, and jobs' iterations, from what `mltcp record` or a run wrote.",
 )
-@click.option("--arm", help="The arm of a run whose iterations jobs had.")
+@click.option("--variant", help="The variant of a run whose iterations jobs had.")
 def import_(
     log: Path,
     output: Path | None,
@@ -70,7 +70,7 @@ def import_(
     models: Path | None,
     profiles: Path | None,
     recorded: Path | None,
-    arm: str | None,
+    variant: str | None,
 ) -> None:
     """Read the jobs of a scheduler's LOG.
 
@@ -129,7 +129,7 @@ def import_(
     if profiles is not None:
         known |= importing.models_of_profiles(read_source(profiles)[0], read)
     if recorded is not None:
-        described, read = importing.recorded(recorded, arm, read)
+        described, read = importing.recorded(recorded, variant, read)
         known |= described
     text = importing.document(read, section, known, assumed)
     made = parse_workload(text, f"What {log} makes", share=0.5)

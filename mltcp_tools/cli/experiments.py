@@ -40,9 +40,9 @@ only_option = list_option(
 )
 OPTIONS = (
     list_option(
-        "--arms",
+        "--variants",
         metavar="A,B,…",
-        help="Run only these arms.",
+        help="Run only these variants.",
     ),
     click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
@@ -79,7 +79,7 @@ def names_matrix(experiment: str, only: Sequence[str]) -> bool:
 def overridden(experiment: Experiment, options: Mapping[str, Any]) -> Experiment:
     """The experiment as the options want it."""
     return experiment.override(
-        arms=options["arms"],
+        variants=options["variants"],
         iterations=options["iterations"],
         repetitions=options["repetitions"],
         seed=options["seed"],
@@ -96,11 +96,11 @@ def run_and_report(
     folder = options["output"]
     if folder is None:
         folder = Path("runs") / f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    before = (folder / "arms.csv").exists()  # which the run refuses to touch
+    before = (folder / "variants.csv").exists()  # which the run refuses to touch
     try:
         conduct(experiment, folder)
     except (MltcpError, KeyboardInterrupt):
-        if not before and (folder / "arms.csv").exists():
+        if not before and (folder / "variants.csv").exists():
             click.echo(f"what was measured until then: mltcp report {folder}", err=True)
         raise
 

@@ -107,8 +107,8 @@ def _with_output(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("jobs", type=click.Path(path_type=Path))
 @click.option("--rate", type=RATE, help="Rate of the link.  [default: the one that JOBS names]")
 @click.option(
-    "--arm",
-    help="Arm of a run folder to take the jobs from.  [default: alone]",
+    "--variant",
+    help="Variant of a run folder to take the jobs from.  [default: alone]",
 )
 @click.option(
     "--time-limit",
@@ -121,7 +121,7 @@ def _with_output(command: Callable[..., None]) -> Callable[..., None]:
 def score(
     jobs: Path,
     rate: float | None,
-    arm: str | None,
+    variant: str | None,
     time_limit: float | None,
     angle: float,
     tolerance: float,
@@ -138,7 +138,7 @@ def score(
     from mltcp_tools.lab.planning.text import render_link
     from mltcp_tools.lab.profiling.progress import SolverBar
 
-    profiles, known_rate = read_source(jobs, arm)
+    profiles, known_rate = read_source(jobs, variant)
     capacity = known_rate if rate is None else rate
     if capacity is None:
         raise UsageError(f"{jobs} names no link; give its rate with --rate.")

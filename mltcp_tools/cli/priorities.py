@@ -59,8 +59,8 @@ def command(
     """Order the bursts of the jobs in FOLDER (Sincronia), and give each job its priority.
 
     FOLDER has the pinned maps of bpf/priority.bpf.c. The testbed does the same by
-    itself in arms with the treatment `priorities`. It runs until a signal ends it; then all jobs
-    are alike again. If it is killed, they are alike after half a second.
+    itself in variants with the treatment `priorities`. It runs until a signal ends it; then all
+    jobs are alike again. If it is killed, they are alike after half a second.
 
     With --host, FOLDER is that of each machine.
     """

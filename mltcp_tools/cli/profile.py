@@ -26,8 +26,8 @@ _RESTLESS = 0.95
 @click.command()
 @click.argument("source", metavar="[RUN]", type=click.Path(path_type=Path), required=False)
 @click.option(
-    "--arm",
-    help="Arm of a run folder to take the jobs from.  [default: alone]",
+    "--variant",
+    help="Variant of a run folder to take the jobs from.  [default: alone]",
 )
 @list_option("--job", "names", metavar="NAME,…", help="Only these jobs of RUN or of the capture.")
 @click.option(
@@ -61,7 +61,7 @@ _RESTLESS = 0.95
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(
     source: Path | None,
-    arm: str | None,
+    variant: str | None,
     names: tuple[str, ...],
     pcap: Path | None,
     by: By,
@@ -85,7 +85,7 @@ def command(
     if source is not None:
         if selected or near is not None:
             raise UsageError("--select and --near belong to --pcap.")
-        profiles, known_rate = read_source(source, arm)
+        profiles, known_rate = read_source(source, variant)
     elif pcap is not None:
         profiles = _from_capture(pcap, by, selected, near)
     if missing := sorted(set(names) - {profile.name for profile in profiles}):

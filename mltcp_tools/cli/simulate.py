@@ -60,8 +60,8 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. Packets,
     queue and senders are simulated, with the algorithm itself compiled in. This
     takes seconds instead of minutes, needs no root, and gives the same result for the same seed.
-    Congestion controls are reno, cubic, dctcp and MLTCP's; arms with others are left out, and if
-    the baseline is one of them, reno takes its place.
+    Congestion controls are reno, cubic, dctcp and MLTCP's; variants with others are left out, and
+    if the baseline is one of them, reno takes its place.
     """
     from mltcp_tools.lab.experiments.reading import find_either, load_experiment
 
@@ -69,12 +69,12 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
         _simulate_matrix(experiment, only, options)
         return
     described = overridden(load_experiment(find_either(experiment)), options)
-    run_and_report(_modelled(described, options["arms"], set()), options, _conduct(options))
+    run_and_report(_modelled(described, options["variants"], set()), options, _conduct(options))
 
 
 def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
-    from mltcp_tools.lab.simulator.arms import Settings
     from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
+    from mltcp_tools.lab.simulator.variants import Settings
 
     names = ("trace", "mtu", "join", "moderation", "rtt", "bucket")
     settings = Settings(*(options[name] for name in names))
@@ -82,7 +82,7 @@ def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
 
 
 def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) -> Experiment:
-    """The experiment with the arms that can be simulated.
+    """The experiment with the variants that can be simulated.
 
     Names what isn't simulated of the others, unless `said` has it, and adds it to that.
     """
@@ -90,7 +90,9 @@ def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) ->
 
     kept, left_out = modelled(experiment, named)
     if new := dict.fromkeys(what for what in left_out.values() if what not in said):
-        click.echo(f"warning: arms left out as these aren't simulated: {', '.join(new)}", err=True)
+        click.echo(
+            f"warning: variants left out as these aren't simulated: {', '.join(new)}", err=True
+        )
         said.update(new)
     return kept
 
@@ -102,10 +104,10 @@ def _simulate_matrix(name: str, only: tuple[str, ...], options: dict[str, Any]) 
     mixes: dict[str, Experiment] = {}
     problems: dict[str, str] = {}
     said: set[str] = set()
-    for mix, experiment, arms in chosen(matrix, only, options["arms"]):
-        mixes[mix] = overridden(experiment, options | {"arms": arms})
+    for mix, experiment, variants in chosen(matrix, only, options["variants"]):
+        mixes[mix] = overridden(experiment, options | {"variants": variants})
         try:
-            mixes[mix] = _modelled(mixes[mix], options["arms"], said)
+            mixes[mix] = _modelled(mixes[mix], options["variants"], said)
         except UsageError as error:
             problems[mix] = str(error)
     run_mixes(

@@ -38,7 +38,7 @@ attempts_option = shown_option(
     type=click.IntRange(1, 100),
     default=3,
     metavar="N",
-    help="Run an arm at most this often until nothing else on the host disturbs it.",
+    help="Run a variant at most this often until nothing else on the host disturbs it.",
 )
 
 
@@ -59,7 +59,7 @@ def run(only: tuple[str, ...], **options: Any) -> None:
     run folder gets the experiment as run, the environment, the tables (CSV), and the
     report; that of a matrix has matrix.txt, .md, .csv and .json and a run folder for each mix, and
     mixes that it already has are not run again. Disturbances by the rest of the host are measured;
-    disturbed arms are run again, and if that doesn't help, they are not compared with others.
+    disturbed variants are run again, and if that doesn't help, they are not compared with others.
     Needs root.
     """
     if names_matrix(options["experiment"], only):
@@ -155,8 +155,8 @@ def _run_matrix(matrix: str, only: tuple[str, ...], options: dict[str, Any]) -> 
     require_privileges()
     described = load_matrix(find_matrix(matrix))
     mixes = {
-        name: overridden(experiment, options | {"arms": arms})
-        for name, experiment, arms in chosen(described, only, options["arms"])
+        name: overridden(experiment, options | {"variants": variants})
+        for name, experiment, variants in chosen(described, only, options["variants"])
     }
 
     run_mixes(
@@ -196,7 +196,7 @@ def list_experiments(as_json: bool) -> None:
                         "name": each.name,
                         "description": each.description,
                         "jobs": [job.name for job in each.jobs],
-                        "arms": [arm.name for arm in each.arms],
+                        "variants": [variant.name for variant in each.variants],
                         "iterations": each.iterations,
                         "repetitions": each.repetitions,
                     }
@@ -208,9 +208,9 @@ def list_experiments(as_json: bool) -> None:
     width = max(len(each.name) for each in experiments)
     for each in experiments:
         click.echo(f"{each.name:<{width}}  {each.description}")
-        arms = ", ".join(arm.name for arm in each.arms)
+        variants = ", ".join(variant.name for variant in each.variants)
         click.echo(
-            f"{'':<{width}}  {len(each.jobs)} jobs; arms {arms};"
+            f"{'':<{width}}  {len(each.jobs)} jobs; variants {variants};"
             f" {each.repetitions} x {each.iterations} iterations"
         )
     for matrix in map(load_matrix, shipped_matrices().values()):

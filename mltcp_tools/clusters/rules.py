@@ -74,12 +74,12 @@ _APPLIED: dict[type[Settings], Callable[[Treatment], Treatment]] = {
     RatesSettings: lambda base: replace(base, rule=RATES),
     PrioritiesSettings: lambda base: replace(base, rule=PRIORITIES),
 }
-"""The effect of each treatment of an arm on jobs over a congestion control."""
+"""The effect of each treatment of a variant on jobs over a congestion control."""
 
 
 def _registered() -> Iterator[Treatment]:
-    """All treatments of arms that have a rule, over reno, and over mltcp where that still decides
-    who gets what."""
+    """All treatments of variants that have a rule, over reno, and over mltcp where that still
+    decides who gets what."""
     for name, settings in REGISTRY.items():
         for base in (_RENO, _MLTCP) if settings in _APPLIED else ():
             found = _APPLIED[settings](base)

@@ -83,11 +83,12 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
     for trace, found in compared.items():
         name = PurePath(trace).stem
         rows = [[name, *_LOANS]]
-        for arm in zip(*found["draws"], strict=True):
+        for variant in zip(*found["draws"], strict=True):
             means = [
-                shown(sum(draw[key] for draw in arm) / len(arm)) for key, shown in _LOANS.values()
+                shown(sum(draw[key] for draw in variant) / len(variant))
+                for key, shown in _LOANS.values()
             ]
-            rows.append([arm[0]["arm"], *means])
+            rows.append([variant[0]["variant"], *means])
         parts.append(table(rows))
         for goal in found["goals"]:
             form = "{:.2f}x" if goal["what"].startswith("work done") else "{:.1%}"

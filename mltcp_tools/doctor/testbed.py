@@ -36,7 +36,7 @@ _QDISCS: list[tuple[str, str, State, str]] = [
     ("netem", "delay 1ms", "warning", "experiments with a `delay`"),
     ("red", "limit 100kb avpkt 1000 bandwidth 1mbit", "warning", "experiments with `aqm: red`"),
     ("fq_codel", "", "warning", "experiments with `aqm: fq_codel`"),
-    ("htb", "", "warning", "arms with priorities"),
+    ("htb", "", "warning", "variants with priorities"),
     ("fq", "", "warning", "experiments with `qdisc: fq`"),
 ]
 
@@ -55,7 +55,7 @@ _CLSACT = KernelPart(
     "tc qdisc add dev lo clsact && tc qdisc del dev lo clsact",
     "NET_SCH_INGRESS",
     "warning",
-    "experiments with `aqm: threshold`, arms with rates or priorities",
+    "experiments with `aqm: threshold`, variants with rates or priorities",
 )
 
 PARTS = [
@@ -156,7 +156,7 @@ def _uses() -> Iterator[tuple[str, State, str]]:
     for base, names in built_on().items():
         worst: State = "missing" if {*names} & {*STANDARD} else "warning"
         yield base, worst, f"the base of {' and '.join(names)}"
-    yield "bbr", "warning", "arms that name it, as the shipped experiments do"
+    yield "bbr", "warning", "variants that name it, as the shipped experiments do"
 
 
 def _processors() -> Check:

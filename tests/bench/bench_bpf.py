@@ -1,14 +1,15 @@
-"""Measures what the eBPF programs of each arm cost, by the kernel's own statistics of programs.
+"""Measures what the eBPF programs of each variant cost, by the kernel's own statistics of programs.
 
-    sudo .venv/bin/python tests/bench/bench_bpf.py [--arms mltcp_reno,mltcp] [--iterations 8]
+    sudo .venv/bin/python tests/bench/bench_bpf.py [--variants mltcp_reno,mltcp] [--iterations 8]
 
-Runs an experiment's arms on the testbed, with kernel.bpf_stats_enabled, and prints for each arm how
-often each program ran and how long it took on average. Then what an ACK costs: the time of the
-congestion control's programs over the count of `pkts_acked`, which every ACK of new data runs once.
-The statistics' own two looks at the clock are part of each run; what the cheapest program took,
-which does next to nothing, is about that, and the second figure is without it. The program that
-writes and reads headers for `feedback: network` runs for packets of both ends, and is told of by
-itself. In a guest in virtual time (scripts/vm run … --icount) a nanosecond is an instruction.
+Runs an experiment's variants on the testbed, with kernel.bpf_stats_enabled, and prints for each
+variant how often each program ran and how long it took on average. Then what an ACK costs: the time
+of the congestion control's programs over the count of `pkts_acked`, which every ACK of new data
+runs once. The statistics' own two looks at the clock are part of each run; what the cheapest
+program took, which does next to nothing, is about that, and the second figure is without it. The
+program that writes and reads headers for `feedback: network` runs for packets of both ends, and is
+told of by itself. In a guest in virtual time (scripts/vm run … --icount) a nanosecond is an
+instruction.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ def counted() -> dict[int, tuple[str, int, int]]:
     }
 
 
-def run_arm(experiment: str, arm: str, iterations: int) -> dict[str, tuple[int, int]]:
-    """Program -> runs and nanoseconds while the arm ran."""
+def run_variant(experiment: str, variant: str, iterations: int) -> dict[str, tuple[int, int]]:
+    """Program -> runs and nanoseconds while the variant ran."""
     before = counted()
     last: dict[int, tuple[str, int, int]] = {}
     with tempfile.TemporaryDirectory() as folder:
         command = [*(sys.executable, "-m", "mltcp_tools.cli.main", "testbed", "run", experiment)]
-        command += ["--arms", arm, "--iterations", str(iterations), "--repetitions", "1"]
+        command += ["--variants", variant, "--iterations", str(iterations), "--repetitions", "1"]
         command += ["--no-alone", "--trace", "0", "--attempts", "1", "--backend", "bpf"]
         command += ["-o", f"{folder}/run"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:
@@ -68,7 +69,7 @@ def run_arm(experiment: str, arm: str, iterations: int) -> dict[str, tuple[int, 
                 last |= counted()
                 time.sleep(EACH_S)
         if running.returncode:
-            sys.exit(f"the arm {arm} failed ({running.returncode}): {' '.join(command)}")
+            sys.exit(f"the variant {variant} failed ({running.returncode}): {' '.join(command)}")
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for number, (name, runs, ns) in last.items():
         _, runs_before, ns_before = before.get(number, (name, 0, 0))
@@ -95,13 +96,13 @@ def show_ack(found: dict[str, tuple[int, int]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--experiment", default="twins")
-    parser.add_argument("--arms", default="mltcp_reno,mltcp")
+    parser.add_argument("--variants", default="mltcp_reno,mltcp")
     parser.add_argument("--iterations", type=int, default=8)
     args = parser.parse_args()
     with statistics():
-        for arm in args.arms.split(","):
-            found = run_arm(args.experiment, arm, args.iterations)
-            print(f"{arm}:")
+        for variant in args.variants.split(","):
+            found = run_variant(args.experiment, variant, args.iterations)
+            print(f"{variant}:")
             for name, (runs, ns) in sorted(found.items(), key=lambda each: -each[1][1]):
                 print(f"  {name:16} {runs:9} runs  {ns / runs:7.0f} ns each")
             if ACK in found:

@@ -11,7 +11,7 @@ long tail. What the tracer adds is measured, by tracing one more function, and s
 difference of what the cheapest ACKs take, which are all of one kind.
 
 Throughput is measured once over a link that limits it and once over one that is faster than the
-processor. Arms take turns within each repetition.
+processor. Variants take turns within each repetition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ACK_BYTES, SLOW_BYTES, FAST_BYTES = 2_000_000, 5_000_000, 30_000_000
 
 
 @dataclass(frozen=True)
-class Arm:
+class Variant:
     """A congestion control, what it is compared with, and whether a job claims its flow."""
 
     name: str
@@ -54,15 +54,15 @@ class Arm:
         return f"{self.name}, active" if self.tagged else self.name
 
 
-ARMS = [
-    Arm("reno", "reno"),
-    Arm("mltcp_reno", "reno"),
-    Arm("mltcp", "reno"),
-    Arm("mltcp_reno", "reno", True),
-    Arm("mltcp", "reno", True),
-    Arm("cubic", "cubic"),
-    Arm("mltcp_cubic", "cubic"),
-    Arm("mltcp_cubic", "cubic", True),
+VARIANTS = [
+    Variant("reno", "reno"),
+    Variant("mltcp_reno", "reno"),
+    Variant("mltcp", "reno"),
+    Variant("mltcp_reno", "reno", True),
+    Variant("mltcp", "reno", True),
+    Variant("cubic", "cubic"),
+    Variant("mltcp_cubic", "cubic"),
+    Variant("mltcp_cubic", "cubic", True),
 ]
 
 
@@ -124,7 +124,7 @@ def cheap(found: list[float]) -> float:
 
 def transfer(
     backend: Backend,
-    arm: Arm,
+    variant: Variant,
     rate: int,
     size: int,
     trace: Sequence[str] = (),
@@ -133,8 +133,8 @@ def transfer(
     """Bytes per second; with `trace`, nanoseconds of an ACK, by default the median."""
     # Without losses where the processor is the limit: they would differ from run to run.
     queue = 100_000 if rate == SLOW else 50_000_000
-    with bottleneck(rate, queue) as network, connection(network, arm.name) as sender:
-        if arm.tagged:
+    with bottleneck(rate, queue) as network, connection(network, variant.name) as sender:
+        if variant.tagged:
             backend.set_job(Job(1, "measured", JobParams(total_bytes=size, gap_s=10)))
             backend.tag(sender.fileno(), 1)
         if trace:
@@ -150,7 +150,7 @@ def tracer_ns(backend: Backend, repetitions: int) -> float:
     """Return what tracing one function adds to the time of the one that calls it."""
     without, within = (
         statistics.median(
-            transfer(backend, ARMS[0], SLOW, ACK_BYTES, (ACK, *others), cheap)
+            transfer(backend, VARIANTS[0], SLOW, ACK_BYTES, (ACK, *others), cheap)
             for _ in range(repetitions)
         )
         for others in ((), (ONE_MORE,))
@@ -165,26 +165,26 @@ def measure(
     size: int,
     trace: Sequence[str] = (),
     of: Callable[[list[float]], float] = statistics.median,
-) -> dict[Arm, list[float]]:
+) -> dict[Variant, list[float]]:
     found = defaultdict(list)
     for repetition in range(repetitions):
-        turn = repetition % len(ARMS)
-        for arm in ARMS[turn:] + ARMS[:turn]:
-            found[arm].append(transfer(backend, arm, rate, size, trace, of))
+        turn = repetition % len(VARIANTS)
+        for variant in VARIANTS[turn:] + VARIANTS[:turn]:
+            found[variant].append(transfer(backend, variant, rate, size, trace, of))
     return found
 
 
 def show(
-    title: str, found: dict[Arm, list[float]], unit: str, scale: float = 1, less: float = 0
+    title: str, found: dict[Variant, list[float]], unit: str, scale: float = 1, less: float = 0
 ) -> None:
-    print(f"\n{title}: median (least to most) of {len(found[ARMS[0]])} repetitions, {unit}")
-    for arm in ARMS:
-        values = [value / scale - less for value in found[arm]]
+    print(f"\n{title}: median (least to most) of {len(found[VARIANTS[0]])} repetitions, {unit}")
+    for variant in VARIANTS:
+        values = [value / scale - less for value in found[variant]]
         middle = statistics.median(values)
-        base = statistics.median(found[Arm(arm.base, arm.base)]) / scale - less
-        line = f"  {arm!s:22} {middle:8.1f} ({min(values):.1f} to {max(values):.1f})"
-        if arm.name != arm.base:
-            line += f"  {middle - base:+8.1f}  {middle / base:7.4f} of {arm.base}"
+        base = statistics.median(found[Variant(variant.base, variant.base)]) / scale - less
+        line = f"  {variant!s:22} {middle:8.1f} ({min(values):.1f} to {max(values):.1f})"
+        if variant.name != variant.base:
+            line += f"  {middle - base:+8.1f}  {middle / base:7.4f} of {variant.base}"
         print(line, flush=True)
 
 

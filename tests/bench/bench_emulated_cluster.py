@@ -59,7 +59,7 @@ def jobs(minutes: float, draw: np.random.Generator) -> list[dict[str, object]]:
         )
 
 
-def ran(folder: Path, minutes: float, uplink: str, arms: list[str]) -> dict[str, object]:
+def ran(folder: Path, minutes: float, uplink: str, variants: list[str]) -> dict[str, object]:
     """Run the hour by packets; FOLDER has the run, and what is returned is its experiment."""
     experiment: dict[str, object] = {
         "name": "emulated",
@@ -71,7 +71,7 @@ def ran(folder: Path, minutes: float, uplink: str, arms: list[str]) -> dict[str,
             "uplink": {"rate": uplink, "queue": "60kB"},
         },
         "jobs": jobs(minutes, np.random.default_rng(1)),
-        "arms": {arm: {"cc": arm} for arm in arms},
+        "variants": {variant: {"cc": variant} for variant in variants},
         "baseline": "reno",
         "iterations": 20,
         "repetitions": 1,
@@ -84,16 +84,16 @@ def ran(folder: Path, minutes: float, uplink: str, arms: list[str]) -> dict[str,
     return experiment
 
 
-def times(run: Path, arm: str) -> tuple[pd.Series, pd.Series]:
+def times(run: Path, variant: str) -> tuple[pd.Series, pd.Series]:
     """Seconds at which each job began and ended."""
     table = load_run(run).iterations
-    own = table[table["arm"] == arm].groupby("job")
+    own = table[table["variant"] == variant].groupby("job")
     return own["start_s"].min(), own["end_s"].max()
 
 
-def held_s(run: Path, arm: str) -> float:
+def held_s(run: Path, variant: str) -> float:
     """GPU seconds that jobs held."""
-    began, ended = times(run, arm)
+    began, ended = times(run, variant)
     return float((ended - began).sum()) * RANKS
 
 
@@ -123,11 +123,11 @@ if __name__ == "__main__":
     written(where, float(sys.argv[2]) if len(sys.argv) > 2 else 60.0)
     network = ["--topology", str(where / "topology.conf"), "--rate", "20mbit", "--uplink", "20mbit"]
     network += ["--queue", "60kB"]
-    seen = ["--recorded", str(where / "run"), "--arm", "reno"]
+    seen = ["--recorded", str(where / "run"), "--variant", "reno"]
     data = str(where / "mine.yaml")
     assert main(["cluster", "import", str(where / "jobs.txt"), "-o", data, *network, *seen]) == 0
     assert main(["cluster", "ask", data]) == 0
     ran(where / "wide", float(sys.argv[2]) if len(sys.argv) > 2 else 60.0, "40mbit", ["reno"])
     before_s = held_s(where / "run", "reno")
-    for change, run, arm in (("twice the uplinks", "wide", "reno"), ("mltcp", "run", "mltcp")):
-        print(f"By packets, {change} saves {1 - held_s(where / run, arm) / before_s:+.1%}.")
+    for change, run, variant in (("twice the uplinks", "wide", "reno"), ("mltcp", "run", "mltcp")):
+        print(f"By packets, {change} saves {1 - held_s(where / run, variant) / before_s:+.1%}.")

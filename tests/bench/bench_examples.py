@@ -1,4 +1,4 @@
-"""Seconds of a step of the shipped examples, by options of `enable`; arms go by turns.
+"""Seconds of a step of the shipped examples, by options of `enable`; variants go by turns.
 
 Run as root: .venv/bin/python tests/bench/bench_examples.py [RATE [RANKS [TURNS]]], in bit/s. An
 option that gains nothing here has no reason to stay.
@@ -20,18 +20,18 @@ from mltcp_tools.lab.testbed.leftovers import RunLock
 from mltcp_tools.lab.testbed.namespaces import inside
 
 EXAMPLES = Path(mltcp_tools.collectives.examples.__file__).parent
-ARMS = {
+VARIANTS = {
     "gloo": '(model, "gloo")',
     "adaptive": '(model, "adaptive")',
 }
 SKIPPED = 4  # steps, in which DDP makes its buckets and connections are opened
 
 
-def script_of(example: str, arm: str) -> str:
-    """The example with the arm's options, twice as long, and the time beside each loss."""
+def script_of(example: str, variant: str) -> str:
+    """The example with the variant's options, twice as long, and the time beside each loss."""
     text = (EXAMPLES / f"{example}.py").read_text()
     for before, after in (
-        ("mc.enable(model)", f"mc.enable{ARMS[arm]}"),
+        ("mc.enable(model)", f"mc.enable{VARIANTS[variant]}"),
         ('loss {loss.item():.4f}"', 'loss {loss.item():.4f}", __import__("time").monotonic()'),
         ("= 20,", "= 40,"),
     ):
@@ -82,13 +82,13 @@ def main() -> None:
         script = Path(folder) / "example.py"
         for turn in range(turns):
             for example in ("cnn", "transformer", "embedding"):
-                for arm in list(ARMS)[:: 1 if turn % 2 else -1]:
-                    script.write_text(script_of(example, arm))
-                    found.setdefault((example, arm), []).append(step_s(net, script))
-    for (example, arm), own in sorted(found.items()):
+                for variant in list(VARIANTS)[:: 1 if turn % 2 else -1]:
+                    script.write_text(script_of(example, variant))
+                    found.setdefault((example, variant), []).append(step_s(net, script))
+    for (example, variant), own in sorted(found.items()):
         gains = [a / b for a, b in zip(found[example, "gloo"], own, strict=True)]
         print(
-            f"{example:12} {arm:9} {statistics.median(own) * 1e3:6.1f} ms per step,"
+            f"{example:12} {variant:9} {statistics.median(own) * 1e3:6.1f} ms per step,"
             f" {statistics.median(gains):.2f} times as fast as gloo"
             f" ({min(gains):.2f} to {max(gains):.2f})"
         )

@@ -3,12 +3,12 @@
     python tests/bench/bench_flow_rules.py [EXPERIMENT ...]
 
 Both get the same jobs: the same compute times, starts, bytes and links. Compared are mean iteration
-times over all jobs and repetitions, and what an arm gains over reno: a small error of both times
+times over all jobs and repetitions, and what a variant gains over reno: a small error of both times
 may be all of a gain. An effect below the error of its rule's gains is none (`UNTOLD`).
 
-Besides an experiment's own arms, those of CONTENDED run under rates from feedback, priorities, and
-with as many fewer bytes as aggregation of four servers sends; where all jobs can have turns they
-run in those, without jitter, as the packet simulator knows of no turns: its jobs are given
+Besides an experiment's own variants, those of CONTENDED run under rates from feedback, priorities,
+and with as many fewer bytes as aggregation of four servers sends; where all jobs can have turns
+they run in those, without jitter, as the packet simulator knows of no turns: its jobs are given
 computing times that begin their bursts when it is their turn.
 """
 
@@ -32,7 +32,6 @@ from mltcp_tools.clusters.rules import FAIR, MEASURED, PRIORITIES, RATES, TWO_WA
 from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_turns
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.lab.emulator.job import compute_times
-from mltcp_tools.lab.experiments.arms import ALONE, Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.matrix import find_matrix, load_matrix
 from mltcp_tools.lab.experiments.reading import find_either, load_experiment
@@ -42,10 +41,11 @@ from mltcp_tools.lab.experiments.treatments import (
     RatesSettings,
     TurnsSettings,
 )
+from mltcp_tools.lab.experiments.variants import ALONE, Variant
 from mltcp_tools.lab.planning.network import PAYLOAD
-from mltcp_tools.lab.simulator.arms import simulate_arm
 from mltcp_tools.lab.simulator.modelled import modelled, with_mechanisms
 from mltcp_tools.lab.simulator.schedules import ScheduledJob, iterations_of, simulate
+from mltcp_tools.lab.simulator.variants import simulate_variant
 
 _PLAIN = (
     "two-jobs",
@@ -94,8 +94,8 @@ FITTED = frozenset(
 """Those that the rules were fitted on; the others were held out."""
 
 CONTENDED = (*_PLAIN, "incompatible")
-RATES_ARM = Arm(RATES.name, "mltcp_int", treatments=(RatesSettings(),))
-PRIORITIES_ARM = Arm(PRIORITIES.name, "reno", treatments=(PrioritiesSettings(),))
+RATES_VARIANT = Variant(RATES.name, "mltcp_int", treatments=(RatesSettings(),))
+PRIORITIES_VARIANT = Variant(PRIORITIES.name, "reno", treatments=(PrioritiesSettings(),))
 _SUMMED = 2 / 3
 """Of a ring's bytes, what is left where the network adds up the gradients of four servers."""
 
@@ -105,11 +105,11 @@ _BOUND_LIKE = 0.03
 
 @dataclass(frozen=True)
 class Case:
-    """Mean iteration times of an arm in seconds: by packets, by flows, and the schedules' bound,
+    """Mean iteration times of a variant in seconds: by packets, by flows, and the schedules' bound,
     None where there is none."""
 
     experiment: str
-    arm: str
+    variant: str
     rule: str
     packets_s: float
     flows_s: float
@@ -129,16 +129,16 @@ class Case:
     def bound_like(self) -> bool:
         """Return whether the jobs took turns, or had the link to themselves."""
         if self.bound_s is None:
-            return self.arm == ALONE
+            return self.variant == ALONE
         return self.packets_s <= self.bound_s * (1 + _BOUND_LIKE)
 
 
 @dataclass(frozen=True)
 class Gain:
-    """The share of reno's iteration time that an arm takes off: by packets, and by flows."""
+    """The share of reno's iteration time that a variant takes off: by packets, and by flows."""
 
     experiment: str
-    arm: str
+    variant: str
     rule: str
     packets: float
     flows: float
@@ -150,14 +150,14 @@ class Gain:
 
 
 def gains(cases: Iterable[Case]) -> list[Gain]:
-    """Return the gains of arms with rules that stand for MLTCP, where reno was run too."""
+    """Return the gains of variants with rules that stand for MLTCP, where reno was run too."""
     cases = list(cases)
-    reno = {case.experiment: case for case in cases if case.arm == "reno"}
+    reno = {case.experiment: case for case in cases if case.variant == "reno"}
     names = {rule.name for rule in (*MEASURED.values(), *TWO_WAY.values())} - {"reno"}
     return [
         Gain(
             case.experiment,
-            case.arm,
+            case.variant,
             case.rule,
             1 - case.packets_s / reno[case.experiment].packets_s,
             1 - case.flows_s / reno[case.experiment].flows_s,
@@ -170,17 +170,18 @@ def gains(cases: Iterable[Case]) -> list[Gain]:
 def validate(
     names: Iterable[str] = EXPERIMENTS, said: Callable[[str], None] = lambda name: None
 ) -> list[Case]:
-    """Every arm of the experiments that has a rule, and each job alone. `said` hears the names."""
+    """Every variant of the experiments that has a rule, and each job alone. `said` hears the
+    names."""
     cases = []
     for name in names:
         said(name)
         experiment, _ = modelled(_load(name))
-        alone = experiment.arm(ALONE)
+        alone = experiment.variant(ALONE)
         lone_s = None if _one_link(experiment) else _alone_s(experiment)
-        for arm in (alone, *experiment.arms):
-            rule = rule_of(experiment, arm)
+        for variant in (alone, *experiment.variants):
+            rule = rule_of(experiment, variant)
             if rule is not None:
-                cases.append(_case(experiment, name, arm, rule, lone_s))
+                cases.append(_case(experiment, name, variant, rule, lone_s))
         if name in CONTENDED:
             cases += _contended(experiment)
     return cases
@@ -205,7 +206,7 @@ def _alone_s(experiment: Experiment) -> dict[str, float]:
     kinds: dict[tuple[Any, ...], float] = {}
     times: dict[str, list[float]] = {}
     for repetition in range(1, experiment.repetitions + 1):
-        for name, found in _packets(experiment, experiment.arm(ALONE), repetition):
+        for name, found in _packets(experiment, experiment.variant(ALONE), repetition):
             times.setdefault(name, []).extend(found)
     for name, found in times.items():
         kinds[experiment.job(name).demand()] = float(np.mean(found))
@@ -217,9 +218,9 @@ def _contended(experiment: Experiment) -> list[Case]:
     jobs = [dataclasses.replace(job, bytes=round(job.bytes * _SUMMED)) for job in experiment.jobs]
     summed, name = dataclasses.replace(experiment, jobs=tuple(jobs)), experiment.name
     cases = [
-        _case(experiment, name, RATES_ARM, RATES),
-        _case(experiment, name, PRIORITIES_ARM, PRIORITIES),
-        _case(summed, name, Arm("aggregation", "reno"), MEASURED["reno"]),
+        _case(experiment, name, RATES_VARIANT, RATES),
+        _case(experiment, name, PRIORITIES_VARIANT, PRIORITIES),
+        _case(summed, name, Variant("aggregation", "reno"), MEASURED["reno"]),
     ]
     turns = _turns_case(experiment)
     return cases if turns is None else [*cases, turns]
@@ -251,28 +252,29 @@ def _turns_case(experiment: Experiment) -> Case | None:
                 slack_s=SLACK * turn.turn_s,
             )
         )
-    arm, rule = Arm(TurnsSettings.name, "reno"), MEASURED["reno"]
+    variant, rule = Variant(TurnsSettings.name, "reno"), MEASURED["reno"]
     in_turns = dataclasses.replace(experiment, jobs=tuple(timed))
     return Case(
         experiment.name,
-        arm.name,
+        variant.name,
         rule.name,
-        _mean(_packets(in_turns, arm, 1)),
+        _mean(_packets(in_turns, variant, 1)),
         float(np.mean(run(experiment, flows, rule))),
         float(np.mean([turn.turn_s for turn in turns.values()])),
     )
 
 
-def rule_of(experiment: Experiment, arm: Arm) -> Rule | None:
-    """The rule that stands for the arm; None where it has parameters that none was fitted for."""
-    if arm.name == ALONE:
+def rule_of(experiment: Experiment, variant: Variant) -> Rule | None:
+    """The rule that stands for the variant; None where it has parameters that none was fitted
+    for."""
+    if variant.name == ALONE:
         return FAIR
     rules = MEASURED if _one_link(experiment) else TWO_WAY
-    if arm.cc == "reno":
+    if variant.cc == "reno":
         return rules["reno"]
-    if arm.told or arm.fine_stamps or set(arm.parameters) - {"mechanisms"}:
+    if variant.told or variant.fine_stamps or set(variant.parameters) - {"mechanisms"}:
         return None
-    params = with_mechanisms(parameters_of(arm, experiment.jobs[0]), arm.cc)
+    params = with_mechanisms(parameters_of(variant, experiment.jobs[0]), variant.cc)
     used = frozenset(params.mechanisms or ())
     if used == {"increase"}:
         return rules.get("mltcp_reno")
@@ -282,7 +284,7 @@ def rule_of(experiment: Experiment, arm: Arm) -> Rule | None:
 def _case(
     experiment: Experiment,
     name: str,
-    arm: Arm,
+    variant: Variant,
     rule: Rule,
     lone_s: Mapping[str, float] | None = None,
 ) -> Case:
@@ -290,26 +292,28 @@ def _case(
     flows: list[float] = []
     bound: list[float] = []
     for repetition in range(1, experiment.repetitions + 1):
-        packets += _packets(experiment, arm, repetition)
-        for tasks in tasks_of(experiment, arm, repetition):
+        packets += _packets(experiment, variant, repetition)
+        for tasks in tasks_of(experiment, variant, repetition):
             flows += flow_times(experiment, tasks, rule, repetition, lone_s)
             if _one_link(experiment):
                 bound += _bound_times(experiment, tasks)
     return Case(
         name,
-        arm.name,
+        variant.name,
         rule.name,
         _mean(packets),
         float(np.mean(flows)),
-        float(np.mean(bound)) if bound and arm.name != ALONE else None,
+        float(np.mean(bound)) if bound and variant.name != ALONE else None,
     )
 
 
-def _packets(experiment: Experiment, arm: Arm, repetition: int) -> list[tuple[str, list[float]]]:
+def _packets(
+    experiment: Experiment, variant: Variant, repetition: int
+) -> list[tuple[str, list[float]]]:
     """Names of jobs, and their iteration times in seconds, by the packet simulator."""
     return [
         (task.name, [each["end"] - each["start"] for each in found["iterations"]])
-        for task, found in simulate_arm(experiment, arm, repetition).documents
+        for task, found in simulate_variant(experiment, variant, repetition).documents
     ]
 
 
@@ -338,7 +342,8 @@ def show(cases: Sequence[Case]) -> None:
     for case in cases:
         note = "" if abs(case.error) <= case.limit else f", beyond {case.limit:.0%}"
         print(
-            f"{case.experiment}, {case.arm} ({case.rule}): packets {case.packets_s * 1e3:.1f} ms,"
+            f"{case.experiment}, {case.variant} ({case.rule}): packets {case.packets_s * 1e3:.1f}"
+            f" ms,"
             f" flows {case.flows_s * 1e3:.1f} ms, {case.error:+.1%}{note}"
         )
     off: dict[tuple[str, str], list[float]] = {}
@@ -346,7 +351,7 @@ def show(cases: Sequence[Case]) -> None:
         note = "fitted" if gain.experiment in FITTED else "held out"
         off.setdefault((gain.rule, note), []).append(gain.error)
         print(
-            f"{gain.experiment}, {gain.arm} over reno ({note}): packets {gain.packets:+.1%},"
+            f"{gain.experiment}, {gain.variant} over reno ({note}): packets {gain.packets:+.1%},"
             f" flows {gain.flows:+.1%}"
         )
     for (rule, note), errors in off.items():

@@ -6,9 +6,10 @@
 As root, after `scripts/setup --train`; four minutes for each SHAPE, which the machine must have to
 itself. Two jobs of a framework over Gloo, or with --gpu over NCCL, unmodified, share a link whose
 both directions are limited. The first rank of each job is behind the link, the others are in front
-of it. Their connections are switched to the arm's congestion control once they train; nothing is
-told or tagged. `alone` is one of the jobs with the link to itself. Processes on one GPU take turns
-there, unless NVIDIA's multi-process service lets them run at once: --gpu starts one for each arm.
+of it. Their connections are switched to the variant's congestion control once they train; nothing
+is told or tagged. `alone` is one of the jobs with the link to itself. Processes on one GPU take
+turns there, unless NVIDIA's multi-process service lets them run at once: --gpu starts one for each
+variant.
 
 SHAPE gets a run folder in FOLDER, like that of an experiment (`mltcp report` reads it), with TCP's
 own counters in tcp.json. FOLDER is then that of a matrix with all shapes which it has; --into puts
@@ -44,10 +45,10 @@ from mltcp_tools.kernel.backends.pins import skipped_results
 from mltcp_tools.kernel.host.disturbance import Watch
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.analysis import render_matrix_text, render_text, save_matrix, write_report
-from mltcp_tools.lab.experiments.arms import ALONE, Arm, is_mltcp
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import tasks_of, total_iterations
+from mltcp_tools.lab.experiments.variants import ALONE, Variant, is_mltcp
 from mltcp_tools.lab.runs.progress import Progress
 from mltcp_tools.lab.testbed.emulators import cpu_busy, cpu_times
 from mltcp_tools.lab.testbed.loop import Loop, Outcome
@@ -58,7 +59,7 @@ NAME = "training"
 TCP = "tcp.json"
 RTO_MIN = "net.ipv4.tcp_rto_min_us"
 LAYERS, VALUE_BYTES = 4, 4  # of shapes.py
-ARMS: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "cubic": {"cc": "cubic"},
     "reno": {"cc": "reno"},
     "bbr": {"cc": "bbr"},
@@ -133,9 +134,9 @@ def experiment_of(name: str, shape: Shape, options: argparse.Namespace) -> Exper
         "description": f"two jobs of {options.ranks} ranks, {shape.description}",
         "link": {"rate": options.rate, "queue": options.queue, "offloads": options.offloads},
         "jobs": [job],
-        "arms": {arm: ARMS[arm] for arm in options.arms},
+        "variants": {variant: VARIANTS[variant] for variant in options.variants},
         "sysctls": sysctls,
-        "baseline": options.arms[0],
+        "baseline": options.variants[0],
         "iterations": options.iterations,
         "repetitions": options.repetitions,
         "alone": {"iterations": options.iterations // 2},
@@ -145,7 +146,7 @@ def experiment_of(name: str, shape: Shape, options: argparse.Namespace) -> Exper
 
 
 class _Run(Loop):
-    """The arms of one shape."""
+    """The variants of one shape."""
 
     busiest = "CPUs"
 
@@ -164,14 +165,14 @@ class _Run(Loop):
         self._counted: list[dict[str, Any]] = []
 
     def load(self, stack: contextlib.ExitStack) -> None:
-        if any(is_mltcp(arm.cc) for arm in self.experiment.arms):
+        if any(is_mltcp(variant.cc) for variant in self.experiment.variants):
             stack.enter_context(loaded())
 
     def alone_ran(self) -> None:
         """Nothing here looks at it."""
 
-    def measure(self, arm: Arm, repetition: int, position: int) -> Outcome:
-        tasks = tasks_of(self.experiment, arm, repetition)[0]
+    def measure(self, variant: Variant, repetition: int, position: int) -> Outcome:
+        tasks = tasks_of(self.experiment, variant, repetition)[0]
         others = self._options.ranks - 1
         link, sysctls = self.experiment.link, self.experiment.sysctls
         with (
@@ -179,7 +180,7 @@ class _Run(Loop):
             bottleneck(len(tasks) * others, link, sysctls) as network,
             contextlib.ExitStack() as stack,
         ):
-            if arm.fine_stamps:
+            if variant.fine_stamps:
                 network.stamp_finely()
             if self._options.gpu:
                 stack.enter_context(_shared_gpu())
@@ -187,11 +188,11 @@ class _Run(Loop):
                 stack.enter_context(self._training(network, number, repetition))
                 for number in range(len(tasks))
             ]
-            switch([rank for ranks in jobs for rank in ranks], arm.cc)
+            switch([rank for ranks in jobs for rank in ranks], variant.cc)
             first = [ranks[0] for ranks in jobs]
             begin_s = wait_for_more(first, self._options.settle)
             counted, carried, cpu = tcp_counters(network.names), network.counters(), cpu_times()
-            alone = arm.name == ALONE
+            alone = variant.name == ALONE
             count = self.experiment.alone_iterations if alone else self.experiment.iterations
             # The iteration in which it begins is not counted.
             end_s = wait_for_more(first, count + 1)
@@ -201,8 +202,8 @@ class _Run(Loop):
             self.attempts.judge(watch, [(begin_s, end_s)])
         for task, rank in zip(tasks, first, strict=True):
             document = self._document(rank, begin_s, count)
-            self.tables.add_job(arm.name, repetition, begin_s, task, document)
-        self._count(arm.name, repetition, count * len(tasks), counted)
+            self.tables.add_job(variant.name, repetition, begin_s, task, document)
+        self._count(variant.name, repetition, count * len(tasks), counted)
         return Outcome(end_s - begin_s, carried, busy)
 
     @contextlib.contextmanager
@@ -212,7 +213,7 @@ class _Run(Loop):
         places += [
             Place(sender, "to-router") for sender in network.senders[number * others :][:others]
         ]
-        # The port is also the seed of the job's compute times: the same in all arms.
+        # The port is also the seed of the job's compute times: the same in all variants.
         port = PORT + 10 * repetition + number
         job = self.experiment.jobs[number]
         with training(
@@ -243,12 +244,12 @@ class _Run(Loop):
             )
         return {"iterations": iterations, "samples": []}
 
-    def _count(self, arm: str, repetition: int, iterations: int, counted: Counter[str]) -> None:
-        row = {"arm": arm, "repetition": repetition, "iterations": iterations}
+    def _count(self, variant: str, repetition: int, iterations: int, counted: Counter[str]) -> None:
+        row = {"variant": variant, "repetition": repetition, "iterations": iterations}
         self._counted.append(row | {name: counted[name] for name in TCP_COUNTERS})
         replace_file(self.folder / TCP, json.dumps(self._counted, indent=1).encode())
         told = ", ".join(f"{name} {counted[name]}" for name in TCP_COUNTERS)
-        self.progress.say(f"{arm} {repetition}, {iterations} iterations: {told}")
+        self.progress.say(f"{variant} {repetition}, {iterations} iterations: {told}")
 
 
 @contextlib.contextmanager
@@ -270,20 +271,23 @@ def _shared_gpu() -> Iterator[None]:
 
 
 def tcp_table(folder: Path, shapes: Sequence[str]) -> str:
-    """Return what TCP counted per 100 iterations of a job, in Markdown: a row per shape and arm."""
-    lines = [["", "arm", *TCP_COUNTERS.values()]]
+    """Return what TCP counted per 100 iterations of a job, in Markdown: a row per shape and
+    variant."""
+    lines = [["", "variant", *TCP_COUNTERS.values()]]
     for shape in shapes:
         rows = json.loads((folder / shape / TCP).read_text())
-        for arm in dict.fromkeys(row["arm"] for row in rows):
-            own = [row for row in rows if row["arm"] == arm]
+        for variant in dict.fromkeys(row["variant"] for row in rows):
+            own = [row for row in rows if row["variant"] == variant]
             iterations = sum(row["iterations"] for row in own)
             cells = [f"{sum(r[name] for r in own) * 100 / iterations:.1f}" for name in TCP_COUNTERS]
-            lines.append([f"`{shape}`", f"**{arm}**" if arm == "mltcp" else arm, *cells])
+            lines.append(
+                [f"`{shape}`", f"**{variant}**" if variant == "mltcp" else variant, *cells]
+            )
     return markdown(lines)
 
 
 def measure(name: str, options: argparse.Namespace) -> None:
-    """Run a shape's arms into its folder, and report."""
+    """Run a shape's variants into its folder, and report."""
     shape, folder = SHAPES[name], options.output / name
     if options.width:
         shape = replace(shape, width=options.width)
@@ -301,7 +305,7 @@ def main() -> None:
     parser.add_argument("shapes", metavar="SHAPE", nargs="*", help=f"of {', '.join(SHAPES)}")
     parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", default=Path("runs", NAME))
     parser.add_argument("--into", type=Path, metavar="FILE", help="whose tables are made anew")
-    parser.add_argument("--arms", default="cubic,reno,mltcp", help=f"of {','.join(ARMS)}")
+    parser.add_argument("--variants", default="cubic,reno,mltcp", help=f"of {','.join(VARIANTS)}")
     parser.add_argument("--ranks", type=int, default=2, help="of each job")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=50, help="per job, after settling")
@@ -315,8 +319,8 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="over NCCL, on one GPU; ddp")
     parser.add_argument("--rto-min", metavar="TIME", help="TCP's shortest time-out")
     options = parser.parse_args()
-    options.arms = options.arms.split(",")
-    if unknown := (set(options.shapes) - SHAPES.keys()) | (set(options.arms) - ARMS.keys()):
+    options.variants = options.variants.split(",")
+    if unknown := (set(options.shapes) - SHAPES.keys()) | (set(options.variants) - VARIANTS.keys()):
         parser.error(f"there is no {', '.join(sorted(unknown))}")
     if options.gpu and set(options.shapes) - {"ddp"}:
         parser.error("only ddp runs on a GPU")

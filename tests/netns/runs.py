@@ -18,13 +18,13 @@ link: {rate: 100mbit, queue: 30kB}
 jobs:
   - {name: job, count: 2, bytes: 100kB, compute: 20ms, jitter: 10%, start: random}
   - {name: other, bytes: 60kB, compute: 30ms, flows: 2, bursts: 2, direction: DIRECTION}
-arms:
-  ARMS
+variants:
+  VARIANTS
 iterations: 9
 repetitions: 2
 alone: {iterations: 3}
 """
-"""Of three jobs; ARMS and DIRECTION are to be replaced."""
+"""Of three jobs; VARIANTS and DIRECTION are to be replaced."""
 
 CUBIC_RENO = "cubic: {cc: cubic}\n  reno: {cc: reno}"
 
@@ -38,10 +38,10 @@ def run_id(pid: int) -> str:
     return ""
 
 
-def write(folder: Path, arms: str, direction: str = "send", text: str = EXPERIMENT) -> Path:
-    """The experiment with these arms, in a file."""
+def write(folder: Path, variants: str, direction: str = "send", text: str = EXPERIMENT) -> Path:
+    """The experiment with these variants, in a file."""
     path = folder / "small.yaml"
-    path.write_text(text.replace("ARMS", arms).replace("DIRECTION", direction))
+    path.write_text(text.replace("VARIANTS", variants).replace("DIRECTION", direction))
     return path
 
 

@@ -28,7 +28,7 @@ EXPERIMENT = """\
 name: small
 link: {rate: 100mbit, queue: 30kB}
 jobs: [{name: job, count: 2, bytes: 100kB, compute: 20ms, jitter: 10%, start: random}]
-arms: {reno: {cc: reno}, OTHER}
+variants: {reno: {cc: reno}, OTHER}
 iterations: ITERATIONS
 repetitions: 1
 alone: {iterations: 2}
@@ -138,7 +138,7 @@ def test_a_second_demo() -> None:
 def test_a_demo_that_measures_nothing_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     done = subprocess.run(
-        [DEMO, "-o", folder, "--arms", "nosuch"], capture_output=True, text=True, timeout=300
+        [DEMO, "-o", folder, "--variants", "nosuch"], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
@@ -149,14 +149,14 @@ def test_a_demo_that_measures_nothing_says_so(tmp_path: Path) -> None:
 def test_a_demo_ends_with_its_headline_when_interrupted(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with subprocess.Popen(
-        [DEMO, "-o", folder, "--arms", "cubic,reno", "--iterations", "100000"],
+        [DEMO, "-o", folder, "--variants", "cubic,reno", "--iterations", "100000"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as demo:
         try:
-            wait_for((folder / "iterations.csv").exists, "an arm", beside=demo)
+            wait_for((folder / "iterations.csv").exists, "a variant", beside=demo)
             os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
             out, errors = demo.communicate(timeout=300)
         finally:
@@ -174,7 +174,7 @@ PHASES: dict[str, Callable[[Path, int], object]] = {
     "the folder": lambda folder, pid: (folder / "environment.json").exists(),
     "namespaces": lambda folder, pid: list(NAMESPACES.glob(f"{PREFIX}{run_id(pid) or 'none'}-*")),
     "emulators": lambda folder, pid: procfs.children(pid),
-    "an arm": lambda folder, pid: (folder / "iterations.csv").exists(),
+    "a variant": lambda folder, pid: (folder / "iterations.csv").exists(),
 }
 
 
@@ -228,7 +228,7 @@ def test_disturbance_is_in_the_run_folder_and_the_report(tmp_path: Path) -> None
         check=True,
     )
     rows = pd.read_csv(folder / "disturbance.csv")
-    assert set(rows["arm"]) >= {"reno", "cubic"}
+    assert set(rows["variant"]) >= {"reno", "cubic"}
     assert set(rows["attempt"]) <= {1, 2}  # bounded
     assert rows["busiest"].between(0.01, 1).all()
     assert "In short" in done.stdout

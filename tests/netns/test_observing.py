@@ -38,7 +38,7 @@ def test_a_recording_is_a_run_folder_that_report_reads(
         assert "of trained; see them with: mltcp report" in capsys.readouterr().err
     run = analysis.load_run(tmp_path / "run")
     assert len(run.iterations) >= 20
-    assert set(run.iterations["arm"]) == {"mltcp"}
+    assert set(run.iterations["variant"]) == {"mltcp"}
     assert set(run.iterations["job"]) == {"trained"}
     # The window of the first bursts has yet to grow, and a host that is busy pauses amid them.
     assert (run.iterations["bytes"] == BURST).mean() > 0.8
@@ -176,7 +176,7 @@ def test_any_congestion_control_is_recorded_from_outside(
         assert main(["record", "-o", str(run), "--job", f"a={mark}", "--iterations", "20"]) == 0
         assert "iterations of a; see them with" in capsys.readouterr().err
     found = analysis.load_run(run)
-    assert set(found.iterations["arm"]) == {"bbr"}
+    assert set(found.iterations["variant"]) == {"bbr"}
     assert (found.iterations["compute_s"].median()) > 0.08  # it computes for 0.1 s
     # Both ends are its own, and either shows its iterations: what one sends the other receives.
     ends = found.iterations["bytes"].median() / BURST

@@ -81,7 +81,7 @@ def inside(root: Path) -> Iterator[Inside]:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that can be reported on."""
     run = tmp_path_factory.mktemp("recorded") / "run"
-    small = ("--iterations", "5", "--repetitions", "1", "--trace", "0", "--arms", "reno,mltcp")
+    small = ("--iterations", "5", "--repetitions", "1", "--trace", "0", "--variants", "reno,mltcp")
     simulate = [MLTCP, "simulate", "two-jobs", "-o", run, *small]
     subprocess.run(simulate, check=True, capture_output=True)
     return run

@@ -45,10 +45,10 @@ class Bench:
     folder: Path
 
     def command(
-        self, *options: str, arms: str, direction: str = "send", senders: int = 2
+        self, *options: str, variants: str, direction: str = "send", senders: int = 2
     ) -> list[str]:
         """The run's command line, as the router starts it."""
-        experiment = write(self.folder, arms, direction, SHARING)
+        experiment = write(self.folder, variants, direction, SHARING)
         return [
             *("nsenter", f"--net=/run/netns/{self.network.router}", *MLTCP.split()),
             *("testbed", "across", str(experiment), "-o", str(self.run)),
@@ -128,30 +128,30 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_run_folder_is_like_that_of_a_run_on_one_machine(bench: Bench) -> None:
-    done = run(bench.command(arms="cubic: {cc: cubic}\n  reno: {cc: reno}"))
+    done = run(bench.command(variants="cubic: {cc: cubic}\n  reno: {cc: reno}"))
     assert done.returncode == 0, done.stderr
     assert "captured" in done.stdout
     iterations = bench.table("iterations")
-    counted = iterations.groupby(["arm", "repetition", "job"]).size()
+    counted = iterations.groupby(["variant", "repetition", "job"]).size()
     jobs = ("job-1", "job-2", "other")
     assert counted.to_dict() == {
-        (arm, repetition, job): 3 if arm == "alone" else 9
+        (variant, repetition, job): 3 if variant == "alone" else 9
         for repetition in (1, 2)
-        for arm in ("alone", "cubic", "reno")
+        for variant in ("alone", "cubic", "reno")
         for job in jobs
-        if (arm, job) != ("alone", "job-2")  # the same as job-1
+        if (variant, job) != ("alone", "job-2")  # the same as job-1
     }
-    in_arms = iterations[iterations["arm"] != "alone"]
-    first = in_arms[in_arms["iteration"] == 1]
+    in_variants = iterations[iterations["variant"] != "alone"]
+    first = in_variants[in_variants["iteration"] == 1]
     assert (first[first["job"] != "other"]["start_s"] > 0.0299).all()
-    # The arms of a repetition face the same jobs, wherever they run.
+    # The variants of a repetition face the same jobs, wherever they run.
     keys = ["repetition", "job", "iteration"]
-    computes = in_arms.pivot(index=keys, columns="arm", values="compute_s")
+    computes = in_variants.pivot(index=keys, columns="variant", values="compute_s")
     assert (computes["cubic"] == computes["reno"]).all()
-    arms = bench.table("arms")
-    lone = arms["arm"] == "alone"
-    assert (arms[~lone]["link_bytes"] > 9 * (2 * 100_000 + 60_000)).all()
-    assert (arms[lone]["link_bytes"] < 2 * 3 * (100_000 + 60_000)).all()
+    variants = bench.table("variants")
+    lone = variants["variant"] == "alone"
+    assert (variants[~lone]["link_bytes"] > 9 * (2 * 100_000 + 60_000)).all()
+    assert (variants[lone]["link_bytes"] < 2 * 3 * (100_000 + 60_000)).all()
     assert set(bench.table("samples")["job"]) == set(jobs)
     environment = bench.environment()
     assert environment["outcome"] == "finished"
@@ -171,22 +171,22 @@ def test_a_sender_loads_mltcp_and_reports_its_events(bench: Bench) -> None:
 
 
 def run_with_mltcp(bench: Bench, name: str, senders: int) -> None:
-    """Run MLTCP arms through the backend, and look for what they leave behind and don't."""
+    """Run MLTCP variants through the backend, and look for what they leave behind and don't."""
     backend = get_backend(name)
     before = backend.status().loaded
     done = run(
         bench.command(
             f"--backend={name}",
             "--repetitions=1",
-            arms="mltcp: {cc: mltcp, slope: 2}\n  reno: {cc: mltcp_reno}",
+            variants="mltcp: {cc: mltcp, slope: 2}\n  reno: {cc: mltcp_reno}",
             senders=senders,
         )
     )
     assert done.returncode == 0, done.stderr
     events = bench.table("flow_events")
-    assert set(events["arm"]) == {"alone", "mltcp", "reno"}
+    assert set(events["variant"]) == {"alone", "mltcp", "reno"}
     assert set(events["job"]) == {"job-1", "job-2", "other"}
-    other = events[(events["arm"] == "mltcp") & (events["job"] == "other")]
+    other = events[(events["variant"] == "mltcp") & (events["job"] == "other")]
     assert set(other["flow"]) == {0, 1}
     assert other["iteration"].between(1, 9).all()
     assert backend.status().loaded == before
@@ -194,7 +194,7 @@ def run_with_mltcp(bench: Bench, name: str, senders: int) -> None:
 
 
 def test_an_agent_that_dies_ends_the_run_with_its_name(bench: Bench) -> None:
-    command = bench.command("--iterations=100000", "--no-alone", arms="cubic: {cc: cubic}")
+    command = bench.command("--iterations=100000", "--no-alone", variants="cubic: {cc: cubic}")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             bench.wait_for_iterations(process)
@@ -210,7 +210,7 @@ def test_an_agent_that_dies_ends_the_run_with_its_name(bench: Bench) -> None:
 
 
 def test_interrupted_it_leaves_what_was_measured_and_no_process(bench: Bench) -> None:
-    command = bench.command("--iterations=100000", "--no-alone", arms="cubic: {cc: cubic}")
+    command = bench.command("--iterations=100000", "--no-alone", variants="cubic: {cc: cubic}")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             bench.wait_for_iterations(process)
@@ -229,14 +229,14 @@ def test_interrupted_it_leaves_what_was_measured_and_no_process(bench: Bench) ->
     [
         (
             [],
-            {"arms": "x: {cc: cubic}", "direction": "receive"},
+            {"variants": "x: {cc: cubic}", "direction": "receive"},
             2,
             "across machines jobs can only",
         ),
-        ([], {"arms": "x: {cc: cubic, treatment: {turns: {}}}"}, 2, "an arm with turns"),
-        ([], {"arms": "x: {cc: nosuch}"}, 1, "nosuch"),
-        (["--mltcp=no-such-command"], {"arms": "x: {cc: cubic}"}, 1, "no-such-command"),
-        (["--address=192.0.2.1"], {"arms": "x: {cc: cubic}"}, 3, "no route to 192.0.2.1"),
+        ([], {"variants": "x: {cc: cubic, treatment: {turns: {}}}"}, 2, "a variant with turns"),
+        ([], {"variants": "x: {cc: nosuch}"}, 1, "nosuch"),
+        (["--mltcp=no-such-command"], {"variants": "x: {cc: cubic}"}, 1, "no-such-command"),
+        (["--address=192.0.2.1"], {"variants": "x: {cc: cubic}"}, 3, "no route to 192.0.2.1"),
     ],
 )
 def test_what_cannot_be_run_is_said_in_one_sentence(

@@ -21,13 +21,13 @@ from support.waiting import wait_for
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.host.facts import available_congestion_controls
-from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.reading import load_experiment, parse_experiment
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.testbed.leftovers import LOCKS
 from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside
 from mltcp_tools.lab.testbed.run_experiment import check_congestion_controls, run_experiment
 
-ENDLESS = ("--iterations", "100000", "--no-alone", "--arms", "cubic")
+ENDLESS = ("--iterations", "100000", "--no-alone", "--variants", "cubic")
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def all_jobs_run(process: subprocess.Popen[str]) -> dict[str, int]:
 
 
 def sent_bytes(run: str) -> int:
-    """Bytes that have left through the bottleneck of a run's present arm."""
+    """Bytes that have left through the bottleneck of a run's present variant."""
     with inside(f"{PREFIX}{run}-router"):
         for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
             name, _, counters = line.partition(":")
@@ -96,7 +96,7 @@ def test_an_interrupted_run_keeps_its_tables_and_nothing_else(
 ) -> None:
     folder = tmp_path / "run"
     with running(experiment, folder, "--iterations", "100000") as process:
-        wait_for((folder / "iterations.csv").exists, "finished arm")
+        wait_for((folder / "iterations.csv").exists, "finished variant")
         pids = all_jobs_run(process).values()
         run = run_id(process.pid)
         assert namespaces(run)
@@ -108,7 +108,7 @@ def test_an_interrupted_run_keeps_its_tables_and_nothing_else(
     assert namespaces(run) == []
     assert not any(alive(pid) for pid in pids)
     assert not (LOCKS / f"{run}.lock").exists()
-    assert (table(folder, "iterations")["arm"] == ALONE).sum() == 6
+    assert (table(folder, "iterations")["variant"] == ALONE).sum() == 6
     assert json.loads((folder / "environment.json").read_text())["outcome"] == "interrupted"
 
 
@@ -206,7 +206,7 @@ def test_an_unknown_congestion_control_is_named_before_anything_is_done(tmp_path
         check=False,
     )
     assert done.returncode == 3
-    assert "The arm none can't be run; leave it out with --arms." in done.stderr
+    assert "The variant none can't be run; leave it out with --variants." in done.stderr
     assert "no congestion control 'no_such'" in done.stderr
     assert not (tmp_path / "run").exists()
 
@@ -219,7 +219,9 @@ def test_a_congestion_control_whose_module_is_not_loaded_yet_is_loaded() -> None
     unloaded = [name for name in unloaded if name not in available_congestion_controls()]
     if not unloaded:
         pytest.skip("every congestion control of this kernel is loaded already or built in")
-    text = EXPERIMENT.replace("ARMS", f"one: {{cc: {unloaded[0]}}}").replace("DIRECTION", "send")
+    text = EXPERIMENT.replace("VARIANTS", f"one: {{cc: {unloaded[0]}}}").replace(
+        "DIRECTION", "send"
+    )
     check_congestion_controls(parse_experiment(text, "a.yaml"))
     assert unloaded[0] in available_congestion_controls()
     subprocess.run(["modprobe", "-r", f"tcp_{unloaded[0]}"], check=True)

@@ -10,10 +10,10 @@ from pyroute2 import IPRoute
 
 from mltcp_tools.lab.analysis import load_run
 from mltcp_tools.lab.analysis.reference import make_reference
-from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.fabric import Fabric
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.reading import parse_experiment
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.testbed.fabric import FabricNetwork
 from mltcp_tools.lab.testbed.leftovers import RunLock
 from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside, interfaces
@@ -29,7 +29,7 @@ fabric: {racks: 2, hosts: 2, access: {rate: 100mbit}, uplink: {rate: 50mbit, que
 jobs:
   - {name: ring, pattern: ring, hosts: [r1h1, r2h1, r1h2], bytes: 90kB, compute: 20ms, flows: 2}
   - {name: experts, pattern: experts, pieces: 2, hosts: [r1h1, r2h2], bytes: 60kB, compute: 30ms}
-arms:
+variants:
   reno: {cc: reno}
   cubic: {cc: cubic}
 iterations: 5
@@ -118,9 +118,9 @@ def test_a_run(tmp_path: Path) -> None:
     run_experiment(parse_experiment(EXPERIMENT, "small.yaml"), folder)
     run = load_run(folder)
     assert run.problems == []
-    rows = run.iterations.groupby(["arm", "job"]).size().to_dict()
-    arms = {(arm, job): 5 for arm in ("cubic", "reno") for job in ("ring", "experts")}
-    assert rows == arms | {(ALONE, "ring"): 2, (ALONE, "experts"): 2}
+    rows = run.iterations.groupby(["variant", "job"]).size().to_dict()
+    variants = {(variant, job): 5 for variant in ("cubic", "reno") for job in ("ring", "experts")}
+    assert rows == variants | {(ALONE, "ring"): 2, (ALONE, "experts"): 2}
     sent = run.iterations[run.iterations["job"] == "ring"]["bytes"]
     assert set(sent) == {3 * 90_000 * 4 // 3}
     assert (run.iterations["comm_s"] > 0).all()

@@ -1,4 +1,4 @@
-"""The network of an arm: what is built is what was asked for, and nothing stays.
+"""The network of a variant: what is built is what was asked for, and nothing stays.
 
 s1 --- router === receiver          === the bottleneck
 s2 ---/

@@ -1,4 +1,4 @@
-"""A planned arm on a real link: its jobs keep out of each other's way."""
+"""A planned variant on a real link: its jobs keep out of each other's way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXPERIMENT = """\
 name: pair
 link: {rate: 100mbit, queue: 30kB}
 jobs: [{count: 2, bytes: 500kB, compute: 160ms}]
-arms:
+variants:
   cubic: {cc: cubic}
   planned: {cc: cubic, treatment: {turns: {}}}
 iterations: 10
@@ -51,15 +51,15 @@ def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None
     run = load_run(folder)
     if not any(each.disturbed for each in undisturbed(run).found.values()):
         # Both jobs start at the same instant, so that without a plan they collide.
-        assert overlapping(bursts[(bursts["arm"] == "cubic") & (bursts["iteration"] == 1)]) == 1
-        assert overlapping(bursts[bursts["arm"] == "planned"]) <= 1
+        assert overlapping(bursts[(bursts["variant"] == "cubic") & (bursts["iteration"] == 1)]) == 1
+        assert overlapping(bursts[bursts["variant"] == "planned"]) <= 1
 
-    plan = json.loads((folder / "plan.json").read_text())["arms"]["planned"]
+    plan = json.loads((folder / "plan.json").read_text())["variants"]["planned"]
     assert 0 < plan["score"] <= plan["bound"]
     turns = plan["turns"]
     assert set(turns) == {"job-1", "job-2"}
     result = summarise(run).document()
-    shown = result["arms"]["planned"]["plan"]
+    shown = result["variants"]["planned"]["plan"]
     for job, each in shown["jobs"].items():
         assert (each["shift_s"], each["turn_s"]) == (turns[job]["shift_s"], turns[job]["turn_s"])
         assert each["realigned"] >= 0
@@ -67,11 +67,11 @@ def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None
         result
     )
     iterations = pd.read_csv(folder / "iterations.csv")
-    planned = iterations[iterations["arm"] == "planned"]
+    planned = iterations[iterations["variant"] == "planned"]
     assert (planned["waited_s"] > 0).any()
     for job, own in planned[planned["iteration"] == 1].groupby("job"):
         assert (own["start_s"] >= turns[job]["shift_s"] - 1e-6).all()  # delayed, never hastened
-    unplanned = iterations[iterations["arm"] != "planned"]
+    unplanned = iterations[iterations["variant"] != "planned"]
     assert (unplanned["realigned"] == 0).all()
     assert (unplanned["waited_s"] == 0).all()
 
@@ -81,5 +81,5 @@ def test_a_plan_without_the_jobs_alone_is_refused(
 ) -> None:
     folder = tmp_path / "run"
     assert main(["testbed", "run", str(experiment), "-o", str(folder), "--no-alone"]) == 2
-    assert "The plan of arm planned" in capsys.readouterr().err
+    assert "The plan of variant planned" in capsys.readouterr().err
     assert not folder.exists()

@@ -13,8 +13,8 @@ from netns.runs import CUBIC_RENO, command_line, table, write
 
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.lab.analysis import load_run, summarise
-from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.reading import load_experiment, parse_experiment
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.runs.recorder import TRACED
 from mltcp_tools.lab.testbed.run_experiment import run_experiment
 
@@ -30,9 +30,11 @@ def test_tables_of_a_run(experiment: Path, tmp_path: Path) -> None:
     assert load_experiment(folder / "experiment.yaml") == load_experiment(experiment)
 
     iterations = table(folder, "iterations")
-    counts = iterations.groupby(["arm", "repetition", "job"])["iteration"].agg(["min", "max"])
+    counts = iterations.groupby(["variant", "repetition", "job"])["iteration"].agg(["min", "max"])
     jobs = ["job-1", "job-2", "other"]
-    wanted = {(arm, r, job): (1, 9) for arm in ("cubic", "reno") for r in (1, 2) for job in jobs}
+    wanted = {
+        (variant, r, job): (1, 9) for variant in ("cubic", "reno") for r in (1, 2) for job in jobs
+    }
     wanted |= {(ALONE, r, job): (1, 3) for r in (1, 2) for job in ("job-1", "other")}
     assert {
         key: tuple(row) for key, row in zip(counts.index, counts.to_numpy(), strict=True)
@@ -44,44 +46,44 @@ def test_tables_of_a_run(experiment: Path, tmp_path: Path) -> None:
         iterations["bytes"]
         == iterations["job"].map({"job-1": 100_000, "job-2": 100_000, "other": 60_000})
     ).all()
-    # One job at a time in `alone`; in the arms, job-1 and job-2 start at their random instants.
-    alone = iterations[(iterations["arm"] == ALONE) & (iterations["repetition"] == 1)]
+    # One job at a time in `alone`; in the variants, job-1 and job-2 start at their random instants.
+    alone = iterations[(iterations["variant"] == ALONE) & (iterations["repetition"] == 1)]
     last, first = alone.groupby("job")["end_s"].max(), alone.groupby("job")["start_s"].min()
     assert first["other"] > last["job-1"]
 
     paired = iterations.pivot_table(
-        index=["repetition", "job", "iteration"], columns="arm", values="compute_s"
+        index=["repetition", "job", "iteration"], columns="variant", values="compute_s"
     )
     assert (paired["cubic"] == paired["reno"]).all()
-    firsts = iterations[iterations["iteration"] == 1].set_index(["arm", "repetition", "job"])
+    firsts = iterations[iterations["iteration"] == 1].set_index(["variant", "repetition", "job"])
     for key in ((1, "job-1"), (2, "job-2")):
         assert firsts.loc[("cubic", *key), "start_s"] == pytest.approx(
             firsts.loc[("reno", *key), "start_s"], abs=1e-6
         )
 
     bursts = table(folder, "bursts")
-    sums = bursts.groupby(["arm", "repetition", "job", "iteration"])["bytes"].sum()
+    sums = bursts.groupby(["variant", "repetition", "job", "iteration"])["bytes"].sum()
     assert set(sums) == {100_000, 60_000}
     assert set(bursts.query("job == 'other'")["burst"]) == {1, 2}
 
     samples = table(folder, "samples")
     assert set(samples["repetition"]) == {1}
-    in_arm = samples[(samples["arm"] == "cubic") & (samples["job"] == "other")]
-    assert set(in_arm["iteration"]) == {*range(1, TRACED + 1), *range(10 - TRACED, 10)}
-    assert set(in_arm["flow"]) == {0, 1}
-    assert set(in_arm["total_bytes"]) == {15_000}
+    in_variant = samples[(samples["variant"] == "cubic") & (samples["job"] == "other")]
+    assert set(in_variant["iteration"]) == {*range(1, TRACED + 1), *range(10 - TRACED, 10)}
+    assert set(in_variant["flow"]) == {0, 1}
+    assert set(in_variant["total_bytes"]) == {15_000}
     assert (samples["cwnd"] > 0).all()
 
-    arms = table(folder, "arms")
-    ordered = arms.sort_values(["repetition", "order"])
-    assert [list(rows["arm"]) for _, rows in ordered.groupby("repetition")] == [
+    variants = table(folder, "variants")
+    ordered = variants.sort_values(["repetition", "order"])
+    assert [list(rows["variant"]) for _, rows in ordered.groupby("repetition")] == [
         [ALONE, "cubic", "reno"],
         ["reno", "cubic", ALONE],
     ]
-    assert (arms["link_bytes"] > 3 * 160_000).all()
-    assert (arms["link_packets"] > 0).all()
-    assert (arms["duration_s"] > 0).all()
-    assert arms["cpu_busy"].between(0, 1).all()
+    assert (variants["link_bytes"] > 3 * 160_000).all()
+    assert (variants["link_packets"] > 0).all()
+    assert (variants["duration_s"] > 0).all()
+    assert variants["cpu_busy"].between(0, 1).all()
     assert not (folder / "flow_events.csv").exists()
 
     environment = json.loads((folder / "environment.json").read_text())
@@ -95,40 +97,40 @@ def test_tables_of_a_run(experiment: Path, tmp_path: Path) -> None:
 def test_other_directions(tmp_path: Path, direction: str) -> None:
     folder = tmp_path / "run"
     experiment = load_experiment(write(tmp_path, CUBIC_RENO, direction))
-    run_experiment(experiment.override(arms=("reno",), repetitions=1, alone=False), folder)
+    run_experiment(experiment.override(variants=("reno",), repetitions=1, alone=False), folder)
     assert len(table(folder, "iterations").query("job == 'other'")) == 9
 
 
 NEIGHBOURS = """neighbours:
   - {name: bulk, cc: reno, count: 2}
-  - {name: rpc, cc: arm, size: 10kB, think: 10ms, jitter: 20%}
+  - {name: rpc, cc: variant, size: 10kB, think: 10ms, jitter: 20%}
 """
 
 
 def test_neighbours_run_next_to_the_jobs_and_are_recorded(tmp_path: Path) -> None:
     path = write(tmp_path, CUBIC_RENO)
-    path.write_text(path.read_text().replace("arms:\n", NEIGHBOURS + "arms:\n"))
+    path.write_text(path.read_text().replace("variants:\n", NEIGHBOURS + "variants:\n"))
     folder = tmp_path / "run"
     run_experiment(load_experiment(path).override(repetitions=1), folder)
     iterations = table(folder, "iterations")
     assert set(iterations["job"]) == {"job-1", "job-2", "other"}
     assert set(iterations["iteration"]) == set(range(1, 10))
     bulk, requests = table(folder, "bulk"), table(folder, "requests")
-    assert set(bulk["arm"]) == set(requests["arm"]) == {"cubic", "reno"}  # not alone
-    for _, rows in bulk.groupby(["arm", "neighbour"]):
+    assert set(bulk["variant"]) == set(requests["variant"]) == {"cubic", "reno"}  # not alone
+    for _, rows in bulk.groupby(["variant", "neighbour"]):
         assert len(rows) >= 2
         assert rows["bytes"].is_monotonic_increasing
         assert rows["bytes"].iloc[-1] > 100_000
-    for _, rows in requests.groupby("arm"):
+    for _, rows in requests.groupby("variant"):
         assert list(rows["request"]) == list(range(1, len(rows) + 1))
         assert len(rows) >= 2
         assert (rows["end_s"] > rows["start_s"]).all()
         assert set(rows["bytes"]) == {10_000}
     result = summarise(load_run(folder)).document()
-    for arm in ("cubic", "reno"):
-        entry = result["arms"][arm]
+    for variant in ("cubic", "reno"):
+        entry = result["variants"][variant]
         assert set(entry["neighbours"]) == {"bulk-1", "bulk-2", "rpc"}
-        assert entry["neighbours"]["rpc"]["cc"] == arm
+        assert entry["neighbours"]["rpc"]["cc"] == variant
         assert 0.5 <= entry["jain"]["value"] <= 1.0
 
 
@@ -139,7 +141,7 @@ jobs:
   - {name: a, bytes: 100kB, compute: 20ms, links: [one], flows: 3, split: [2, 1, 1], active: 2}
   - {name: b, bytes: 100kB, compute: 20ms, links: [two, one], direction: both, chunk: 10kB}
   - {name: c, bytes: 100kB, compute: 20ms, links: [two], rate: 50mbit}
-arms: {reno: {cc: reno}}
+variants: {reno: {cc: reno}}
 iterations: 6
 repetitions: 1
 alone: {iterations: 2}
@@ -150,11 +152,13 @@ def test_several_links_and_all_ways_of_a_burst(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run_experiment(parse_experiment(LINKS, "links.yaml"), folder)
     iterations, bursts = table(folder, "iterations"), table(folder, "bursts")
-    counts = iterations.groupby(["arm", "job"]).size().to_dict()
-    assert counts == {(arm, job): n for arm, n in ((ALONE, 2), ("reno", 6)) for job in "abc"}
+    counts = iterations.groupby(["variant", "job"]).size().to_dict()
+    assert counts == {
+        (variant, job): n for variant, n in ((ALONE, 2), ("reno", 6)) for job in "abc"
+    }
     assert (bursts["first_end_s"] > bursts["start_s"]).all()
     assert (bursts["first_end_s"] <= bursts["end_s"]).all()
-    samples = table(folder, "samples").query("arm == 'reno' and job == 'a'")
+    samples = table(folder, "samples").query("variant == 'reno' and job == 'a'")
     assert samples.groupby("iteration")["flow"].nunique().to_dict() == dict.fromkeys(range(1, 7), 2)
     slowest = bursts.query("job == 'c'")
     assert ((slowest["end_s"] - slowest["start_s"]) >= 100_000 * 8 / 50_000_000).all()
@@ -165,7 +169,9 @@ def test_several_links_and_all_ways_of_a_burst(tmp_path: Path) -> None:
 @pytest.mark.skipif("bpf" not in RUNNABLE, reason=why_not("bpf"))
 def test_a_neighbour_s_mltcp_is_loaded_for_it(tmp_path: Path) -> None:
     path = write(tmp_path, "reno: {cc: reno}")
-    path.write_text(path.read_text().replace("arms:\n", "neighbours: [{cc: mltcp}]\narms:\n"))
+    path.write_text(
+        path.read_text().replace("variants:\n", "neighbours: [{cc: mltcp}]\nvariants:\n")
+    )
     folder = tmp_path / "run"
     experiment = load_experiment(path).override(repetitions=1, alone=False)
     run_experiment(experiment, folder, backend="bpf")
@@ -176,7 +182,7 @@ def test_a_neighbour_s_mltcp_is_loaded_for_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("direction", ["send", "both"])
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_an_mltcp_arm_tags_its_flows_and_keeps_their_events(
+def test_an_mltcp_variant_tags_its_flows_and_keeps_their_events(
     tmp_path: Path, name: str, direction: str
 ) -> None:
     backend = get_backend(name)
@@ -204,7 +210,17 @@ def test_an_mltcp_arm_tags_its_flows_and_keeps_their_events(
 
 def test_the_command_reports(experiment: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    options = ("-o", str(folder), "--repetitions", "1", "--arms", "cubic", "--trace", "0", "--json")
+    options = (
+        "-o",
+        str(folder),
+        "--repetitions",
+        "1",
+        "--variants",
+        "cubic",
+        "--trace",
+        "0",
+        "--json",
+    )
     done = subprocess.run(
         command_line("run", str(experiment), *options), capture_output=True, text=True, check=False
     )
@@ -225,13 +241,13 @@ name: few
 defaults:
   link: {rate: 100mbit, queue: 30kB}
   jobs: [{count: 2, bytes: 100kB, compute: 20ms, jitter: 10%, start: random}]
-  arms: {cubic: {cc: cubic}, reno: {cc: reno}}
+  variants: {cubic: {cc: cubic}, reno: {cc: reno}}
   iterations: 5
   repetitions: 1
   alone: {iterations: 2}
 mixes:
   one: {}
-  no_such: {arms: {none: {cc: no_such}}}
+  no_such: {variants: {none: {cc: no_such}}}
   two: {link: {queue: 60kB}}
 """
 
@@ -255,7 +271,7 @@ def test_a_matrix_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (folder / "one" / "iterations.csv").stat().st_mtime_ns == taken
     mixes = json.loads(every.stdout)["mixes"]
     assert "no congestion control 'no_such'" in mixes["no_such"]["problem"]
-    assert set(mixes["two"]["arms"]) == {"cubic", "reno"}
+    assert set(mixes["two"]["variants"]) == {"cubic", "reno"}
     assert (folder / "two" / "report.html").exists()
     assert len(pd.read_csv(folder / "matrix.csv")) == 4
     assert run("--only", "two").returncode == 0
@@ -271,6 +287,6 @@ def test_list_names_what_is_shipped() -> None:
     )
     experiments = {each["name"]: each for each in json.loads(done.stdout)}
     assert len(experiments["four-jobs"]["jobs"]) == 4
-    assert experiments["four-jobs"]["arms"] == ["cubic", "reno", "bbr", "mltcp", "told"]
+    assert experiments["four-jobs"]["variants"] == ["cubic", "reno", "bbr", "mltcp", "told"]
     text = subprocess.run(command_line("list"), capture_output=True, text=True, check=True).stdout
     assert "four-jobs" in text

@@ -52,9 +52,9 @@ EXPERIMENT = """\
 name: small
 link: {rate: 50mbit, queue: 30kB}
 jobs: [{count: 2, bytes: 200kB, compute: 60ms}]
-arms:
+variants:
   reno: {cc: reno}
-  treated: ARM
+  treated: VARIANT
 iterations: 4
 repetitions: 1
 alone: {iterations: 0}
@@ -73,20 +73,22 @@ def left_behind() -> list[str]:
 
 @pytest.mark.bpf
 @pytest.mark.parametrize(
-    ("arm", "warned"),
+    ("variant", "warned"),
     [
         ("{cc: mltcp_int, treatment: {rates: {}}}", False),
         ("{cc: mltcp_int, treatment: {rates: {source: host}}}", False),
         ("{cc: reno, treatment: {priorities: {weight: idle, floor: 2%}}}", False),
     ],
 )
-def test_a_treated_arm_runs_to_its_end_and_leaves_nothing(
-    tmp_path: Path, arm: str, warned: bool
+def test_a_treated_variant_runs_to_its_end_and_leaves_nothing(
+    tmp_path: Path, variant: str, warned: bool
 ) -> None:
     before, here = left_behind(), cgroups.own()
-    run_experiment(parse_experiment(EXPERIMENT.replace("ARM", arm), "small.yaml"), tmp_path / "run")
+    run_experiment(
+        parse_experiment(EXPERIMENT.replace("VARIANT", variant), "small.yaml"), tmp_path / "run"
+    )
     iterations = pd.read_csv(tmp_path / "run" / "iterations.csv")
-    assert iterations.groupby("arm").size().to_dict() == {"reno": 8, "treated": 8}
+    assert iterations.groupby("variant").size().to_dict() == {"reno": 8, "treated": 8}
     assert set(iterations.columns) <= set(COLUMNS["iterations"])
     said = " ".join(load_run(tmp_path / "run").environment["warnings"])
     assert ("No feedback arrived" in said) is warned
@@ -101,20 +103,20 @@ def test_flows_keep_to_the_uplink_that_is_said(tmp_path: Path) -> None:
     them, and 96 ms would do on the link. A window that follows a delay of the host is too long for
     what comes then, so a single iteration may be faster."""
     text = EXPERIMENT.replace("200kB", "600kB").replace("reno: {cc: reno}", "other: {cc: reno}")
-    text = text.replace("ARM", "{cc: mltcp_int, treatment: {rates: {uplink: 10mbit}}}")
+    text = text.replace("VARIANT", "{cc: mltcp_int, treatment: {rates: {uplink: 10mbit}}}")
     text = text.replace("count: 2, ", "")
     run_experiment(parse_experiment(text, "small.yaml"), tmp_path / "run")
     iterations = pd.read_csv(tmp_path / "run" / "iterations.csv")
-    assert iterations[iterations["arm"] == "treated"]["comm_s"].median() > 0.16
+    assert iterations[iterations["variant"] == "treated"]["comm_s"].median() > 0.16
 
 
 @pytest.mark.bpf
 def test_jobs_that_compress_run_to_their_end(tmp_path: Path) -> None:
-    arm = "{cc: reno, treatment: {priorities: {}}}"
-    text = COMPRESSING.replace("ARM", arm)
+    variant = "{cc: reno, treatment: {priorities: {}}}"
+    text = COMPRESSING.replace("VARIANT", variant)
     run_experiment(parse_experiment(text, "small.yaml"), tmp_path / "run")
     iterations = pd.read_csv(tmp_path / "run" / "iterations.csv")
-    sent = iterations.groupby("arm")["bytes"].agg(set).to_dict()
+    sent = iterations.groupby("variant")["bytes"].agg(set).to_dict()
     assert sent["reno"] == {200_000}
     assert sent["treated"] <= {100_000, 200_000}
     assert len(iterations) == 16

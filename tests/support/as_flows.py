@@ -14,8 +14,8 @@ from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.planning.network import FRAME, PAYLOAD
-from mltcp_tools.lab.simulator.arms import BASE_RTT_S
 from mltcp_tools.lab.simulator.programs import program_of
+from mltcp_tools.lab.simulator.variants import BASE_RTT_S
 
 
 def flow_times(

@@ -53,7 +53,7 @@ def load_matrix_run(folder: Path) -> MatrixRun:
         environments = [
             json.loads((folder / mix / "environment.json").read_text(encoding="utf-8"))
             for mix, entry in document["mixes"].items()
-            if entry["arms"]
+            if entry["variants"]
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
@@ -90,33 +90,39 @@ def _typed(command: str) -> str:
 
 
 def results_table(document: Mapping[str, Any]) -> str:
-    """A row for each mix, a column for each arm, the bound, and the gain of the arm `mltcp`."""
-    arms = _arms(document)
+    """A row for each mix, a column for each variant, the bound, and the gain of the variant
+    `mltcp`."""
+    variants = _variants(document)
     lines = [
-        ["", *(f"**{arm}**" if arm == "mltcp" else arm for arm in arms), "bound", "captured gain"]
+        [
+            "",
+            *(f"**{variant}**" if variant == "mltcp" else variant for variant in variants),
+            "bound",
+            "captured gain",
+        ]
     ]
     for mix, entry in document["mixes"].items():
-        if not entry["arms"]:
-            lines.append([f"`{mix}`", entry["problem"], *[""] * len(arms), ""])
+        if not entry["variants"]:
+            lines.append([f"`{mix}`", entry["problem"], *[""] * len(variants), ""])
             continue
-        cells = [_times(entry["arms"].get(arm)) for arm in arms]
-        gain = (entry["arms"].get("mltcp") or {}).get("captured_gain")
+        cells = [_times(entry["variants"].get(variant)) for variant in variants]
+        gain = (entry["variants"].get("mltcp") or {}).get("captured_gain")
         lines.append([f"`{mix}`", *cells, _times(entry["bound"]), interval(gain)])
     return markdown(lines)
 
 
 def neighbours_table(document: Mapping[str, Any]) -> str:
-    """A row for each mix and bulk flow next to its jobs, a column for each arm: what the flow gets,
-    and that over what it gets in the arm's base; "" where there are none."""
-    arms = _arms(document)
-    lines = [["", "bulk flow", *arms]]
+    """A row for each mix and bulk flow next to its jobs, a column for each variant: what the flow
+    gets, and that over what it gets in the variant's base; "" where there are none."""
+    variants = _variants(document)
+    lines = [["", "bulk flow", *variants]]
     for mix, entry in document["mixes"].items():
-        got = {arm: own["bulk_bps"] for arm, own in entry["arms"].items()}
+        got = {variant: own["bulk_bps"] for variant, own in entry["variants"].items()}
         for flow in dict.fromkeys(flow for flows in got.values() for flow in flows):
             cells = []
-            for arm in arms:
-                own = got.get(arm, {}).get(flow)
-                base = entry["arms"][arm]["base"] if arm in got else None
+            for variant in variants:
+                own = got.get(variant, {}).get(flow)
+                base = entry["variants"][variant]["base"] if variant in got else None
                 beside = got.get(base, {}).get(flow)
                 over = f" ({own / beside:.2f})" if own is not None and beside else ""
                 cells.append(NONE if own is None else f"{own / 1e6:.1f}{over}")
@@ -124,9 +130,13 @@ def neighbours_table(document: Mapping[str, Any]) -> str:
     return markdown(lines) if len(lines) > 1 else ""
 
 
-def _arms(document: Mapping[str, Any]) -> list[str]:
-    """Names of the arms of all mixes, in the order in which they come."""
-    return list(dict.fromkeys(arm for entry in document["mixes"].values() for arm in entry["arms"]))
+def _variants(document: Mapping[str, Any]) -> list[str]:
+    """Names of the variants of all mixes, in the order in which they come."""
+    return list(
+        dict.fromkeys(
+            variant for entry in document["mixes"].values() for variant in entry["variants"]
+        )
+    )
 
 
 def _times(entry: Mapping[str, Any] | None) -> str:
@@ -172,17 +182,17 @@ def _missed(document: Mapping[str, Any]) -> str:
 
 
 def agreement_table(kernel: Mapping[str, Any], simulated: Mapping[str, Any]) -> str:
-    """A row for each mix that both documents (`mltcp-matrix/1`) have, a column for each arm: mean
-    iteration on the kernel and simulated, milliseconds, and by how much the latter is longer.
-    "" where they have no arm in common.
+    """A row for each mix that both documents (`mltcp-matrix/1`) have, a column for each variant:
+    mean iteration on the kernel and simulated, milliseconds, and by how much the latter is longer.
+    "" where they have no variant in common.
     """
     rows = _common(kernel, simulated)
-    arms = dict.fromkeys(arm for means in rows.values() for arm in means)
-    if not arms:
+    variants = dict.fromkeys(variant for means in rows.values() for variant in means)
+    if not variants:
         return ""
-    lines = [["", *arms]]
+    lines = [["", *variants]]
     for mix, means in rows.items():
-        cells = [_cell(*means[arm]) if arm in means else "" for arm in arms]
+        cells = [_cell(*means[variant]) if variant in means else "" for variant in variants]
         lines.append([f"`{mix}`", *cells])
     return markdown(lines)
 
@@ -190,14 +200,14 @@ def agreement_table(kernel: Mapping[str, Any], simulated: Mapping[str, Any]) -> 
 def _common(
     kernel: Mapping[str, Any], simulated: Mapping[str, Any]
 ) -> dict[str, dict[str, tuple[float, float]]]:
-    """Per mix and arm: the mean iteration on the kernel and simulated, seconds."""
+    """Per mix and variant: the mean iteration on the kernel and simulated, seconds."""
     rows = {}
     for mix, entry in kernel["mixes"].items():
-        others = simulated["mixes"].get(mix, {"arms": {}})["arms"]
+        others = simulated["mixes"].get(mix, {"variants": {}})["variants"]
         means = {
-            arm: (each["mean_s"], others[arm]["mean_s"])
-            for arm, each in entry["arms"].items()
-            if arm in others and each["mean_s"] and others[arm]["mean_s"]
+            variant: (each["mean_s"], others[variant]["mean_s"])
+            for variant, each in entry["variants"].items()
+            if variant in others and each["mean_s"] and others[variant]["mean_s"]
         }
         if means:
             rows[mix] = means

@@ -19,9 +19,9 @@ LONE_COMM_S = BYTES * (1514 / 1448) * 8 / 200e6
 
 
 def experiment(
-    jobs: int = 4, arms: Mapping[str, str] | None = None, **changes: Any
+    jobs: int = 4, variants: Mapping[str, str] | None = None, **changes: Any
 ) -> dict[str, Any]:
-    """An experiment's document; `arms` maps an arm's name to its congestion control."""
+    """An experiment's document; `variants` maps a variant's name to its congestion control."""
     return {
         "name": "made-up",
         "description": "Jobs under made-up congestion controls",
@@ -29,8 +29,9 @@ def experiment(
         "jobs": [
             {"name": "job", "count": jobs, "bytes": "2.5MB", "compute": "340ms", "jitter": "5%"}
         ],
-        "arms": {
-            name: {"cc": cc} for name, cc in (arms or {"cubic": "cubic", "mltcp": "mltcp"}).items()
+        "variants": {
+            name: {"cc": cc}
+            for name, cc in (variants or {"cubic": "cubic", "mltcp": "mltcp"}).items()
         },
         "baseline": "cubic",
         "iterations": 40,
@@ -43,7 +44,7 @@ def experiment(
 def simulated_tables(
     schedule: Schedule, names: list[str], iterations: int, seed: int, jitter: float = 0.05
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Iterations and bursts of equal jobs (0.34 s compute) whose arm follows a schedule."""
+    """Iterations and bursts of equal jobs (0.34 s compute) whose variant follows a schedule."""
     rng = np.random.default_rng(seed)
     jobs = [
         ScheduledJob(
@@ -56,22 +57,23 @@ def simulated_tables(
 
 
 def make_run(folder: Path, document: dict[str, Any] | None = None, *, jitter: float = 0.05) -> Path:
-    """Write a whole run folder: mltcp arms follow the bound, others share fairly, and return it."""
+    """Write a whole run folder: mltcp variants follow the bound, others share fairly, and return
+    it."""
     document = document or experiment()
     names = [f"job-{i}" for i in range(1, document["jobs"][0]["count"] + 1)]
-    iterations, bursts, arms, samples, events = [], [], [], [], []
+    iterations, bursts, variants, samples, events = [], [], [], [], []
 
-    def add(arm: str, repetition: int, tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-        own = {"arm": arm, "repetition": repetition, "bytes": BYTES}
+    def add(variant: str, repetition: int, tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+        own = {"variant": variant, "repetition": repetition, "bytes": BYTES}
         iterations.append(tables[0].assign(**own))
         first_end_s = tables[1]["end_s"] - 0.001 * tables[1]["burst"]
         bursts.append(tables[1].assign(**own, first_end_s=first_end_s))
         end_s = float(tables[0]["end_s"].max())
-        arms.append(
+        variants.append(
             {
-                "arm": arm,
+                "variant": variant,
                 "repetition": repetition,
-                "order": len(arms) + 1,
+                "order": len(variants) + 1,
                 "duration_s": end_s,
                 "link_bytes": len(tables[0]) * BYTES,
                 "link_packets": len(tables[0]) * 1700,
@@ -83,17 +85,17 @@ def make_run(folder: Path, document: dict[str, Any] | None = None, *, jitter: fl
 
     add("alone", 1, simulated_tables("alone", names[:1], 20, 0, jitter))
     for repetition in range(1, document["repetitions"] + 1):
-        for arm, options in document["arms"].items():
+        for variant, options in document["variants"].items():
             mltcp = options["cc"].startswith("mltcp")
             tables = simulated_tables(
                 "bound" if mltcp else "fair", names, document["iterations"], repetition, jitter
             )
-            add(arm, repetition, tables)
+            add(variant, repetition, tables)
             for row in tables[1].itertuples():
                 if mltcp:
-                    events.append(_event(arm, repetition, row))
+                    events.append(_event(variant, repetition, row))
                 if repetition == 1 and row.iteration in (2, document["iterations"]):
-                    samples.extend(_samples(arm, repetition, row))
+                    samples.extend(_samples(variant, repetition, row))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     (folder / "environment.json").write_text(
@@ -102,7 +104,7 @@ def make_run(folder: Path, document: dict[str, Any] | None = None, *, jitter: fl
     for name, table in (
         ("iterations", pd.concat(iterations)),
         ("bursts", pd.concat(bursts)),
-        ("arms", pd.DataFrame(arms)),
+        ("variants", pd.DataFrame(variants)),
         ("samples", pd.DataFrame(samples)),
         ("flow_events", pd.DataFrame(events)),
     ):
@@ -110,9 +112,9 @@ def make_run(folder: Path, document: dict[str, Any] | None = None, *, jitter: fl
     return folder
 
 
-def _event(arm: str, repetition: int, burst: Any) -> dict[str, Any]:
+def _event(variant: str, repetition: int, burst: Any) -> dict[str, Any]:
     return {
-        "arm": arm,
+        "variant": variant,
         "repetition": repetition,
         "job": burst.job,
         "flow": 0,
@@ -127,10 +129,10 @@ def _event(arm: str, repetition: int, burst: Any) -> dict[str, Any]:
     }
 
 
-def _samples(arm: str, repetition: int, burst: Any) -> list[dict[str, Any]]:
+def _samples(variant: str, repetition: int, burst: Any) -> list[dict[str, Any]]:
     return [
         {
-            "arm": arm,
+            "variant": variant,
             "repetition": repetition,
             "job": burst.job,
             "flow": 0,

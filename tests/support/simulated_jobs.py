@@ -26,9 +26,9 @@ class Simulated:
     size: int = 1_000_000
     silent: float = 0.4
     ends_s: float = math.inf
-    others: Callable[[float, str], float] = lambda now_s, arm: 0.0
-    """The log ratio by which others slow it down, at a time under an arm."""
-    stalls: Callable[[float, str], bool] = lambda now_s, arm: False
+    others: Callable[[float, str], float] = lambda now_s, variant: 0.0
+    """The log ratio by which others slow it down, at a time under a variant."""
+    stalls: Callable[[float, str], bool] = lambda now_s, variant: False
 
 
 class SimulatedWorld(World):
@@ -36,7 +36,7 @@ class SimulatedWorld(World):
 
     def __init__(self, seed: int, jobs: Mapping[str, Simulated]) -> None:
         self.jobs = dict(jobs)
-        self.arm = BASE
+        self.variant = BASE
         self.switches: list[tuple[float, str]] = []
         self.third_s = math.inf
         """The time at which other traffic begins."""
@@ -55,10 +55,10 @@ class SimulatedWorld(World):
                 found[job].append(beat)
         return found
 
-    def switch(self, arm: str) -> None:
-        if arm != self.arm:
-            self.switches.append((self._now, arm))
-        self.arm = arm
+    def switch(self, variant: str) -> None:
+        if variant != self.variant:
+            self.switches.append((self._now, variant))
+        self.variant = variant
 
     def wait(self) -> list[tuple[str, Beat]]:
         longest = 0.0
@@ -69,13 +69,16 @@ class SimulatedWorld(World):
             slow = self._slow[name] = 0.97 * self._slow[name] + 0.24 * self._source.gauss(
                 0, job.slow
             )
-            effect = job.effect if self.arm == MLTCP else 0.0
+            effect = job.effect if self.variant == MLTCP else 0.0
             change = (
-                effect + slow + job.others(self._now, self.arm) + self._source.gauss(0, job.noise)
+                effect
+                + slow
+                + job.others(self._now, self.variant)
+                + self._source.gauss(0, job.noise)
             )
             length = job.period_s * math.exp(change + job.drift * self._now / 3600)
             longest = max(longest, length)
-            if not job.stalls(self._now, self.arm):
+            if not job.stalls(self._now, self.variant):
                 begin = self._now + job.silent * job.period_s
                 found.append((name, Beat(self._now, begin, self._now + length, job.size, 1)))
         self._now += longest

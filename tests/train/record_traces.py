@@ -105,13 +105,13 @@ def emulated(jobs: str, cc: str, iterations: int = 40) -> list[Recorded]:
         name: recorded
         link: {{rate: 200mbit, queue: {QUEUE}}}
         jobs: {jobs}
-        arms: {{arm: {{cc: {cc}}}}}
-        baseline: arm
+        variants: {{variant: {{cc: {cc}}}}}
+        baseline: variant
         iterations: {iterations}
         """,
         "record_traces.py",
     )
-    tasks = tasks_of(experiment, experiment.arms[0], 1)[0]
+    tasks = tasks_of(experiment, experiment.variants[0], 1)[0]
     with contextlib.ExitStack() as stack:
         if cc.startswith("mltcp"):
             stack.enter_context(loaded())

@@ -46,9 +46,9 @@ def test_a_trial_of_real_training(report: Report) -> None:
             for each, ranks in zip(found["jobs"], (first, second), strict=True):
                 own = sorted(ranks[0].durations_s(began_s, ended_s))
                 # Iterations are what the ranks themselves call so, with and without mltcp.
-                for arm in ("base", "mltcp"):
-                    assert own[0] < each[arm]["p50_s"] < own[-1]
-                    assert each[arm]["p50_s"] == pytest.approx(own[len(own) // 2], rel=0.35)
+                for variant in ("base", "mltcp"):
+                    assert own[0] < each[variant]["p50_s"] < own[-1]
+                    assert each[variant]["p50_s"] == pytest.approx(own[len(own) // 2], rel=0.35)
             report.line(f"trial, {gradient_bytes(WIDTH)} B an iteration: {found['in_short']}")
             for rank in (*first, *second):
                 assert rank.process.poll() is None

@@ -168,7 +168,7 @@ def test_command_lines_in_documents_have_commands_and_options_that_exist() -> No
     ("line", "words"),
     [
         ("load --ensure mltcp", []),
-        ("testbed matrix headline --arms cubic", []),
+        ("testbed matrix headline --variants cubic", []),
         ("COMMAND --anything", []),
         ("prioritise --host a", ["prioritise"]),
         ("testbed rum four-jobs", ["rum"]),

@@ -20,16 +20,16 @@ from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.view import Policy
 from mltcp_tools.clusters.workload import Workload
 
-ARMS = ("static", "static-elastic", "lyra", "fapes-kpa", "fapes")
+VARIANTS = ("static", "static-elastic", "lyra", "fapes-kpa", "fapes")
 
 
 @dataclass(frozen=True)
 class Result:
-    """An arm: its training outcome and what its requests waited. work_done: what that jobs did per
-    second until the last one arrived, in GPU seconds of the jobs alone. left_gpus: what inference
-    left of the cluster until then, in mean: about as much as that can be."""
+    """A variant: its training outcome and what its requests waited. work_done: what that jobs did
+    per second until the last one arrived, in GPU seconds of the jobs alone. left_gpus: what
+    inference left of the cluster until then, in mean: about as much as that can be."""
 
-    arm: str
+    variant: str
     training: Outcome
     served: Served
     work_done: float
@@ -38,7 +38,7 @@ class Result:
     def summary(self) -> dict[str, float | str | int]:
         """Times in seconds."""
         return {
-            "arm": self.arm,
+            "variant": self.variant,
             **{k: v for k, v in self.training.summary().items() if k not in ("policy",)},
             "reclaimed": self.training.reclaimed,
             "work_done": self.work_done,
@@ -55,10 +55,10 @@ def compare(
     service: Service,
     treatment: Treatment,
     inference_servers: int,
-    said: Callable[[str], None] = lambda arm: None,
+    said: Callable[[str], None] = lambda variant: None,
 ) -> list[Result]:
-    """All arms. In `static` inference owns `inference_servers` and training the others, which go to
-    jobs first come first served, in `static-elastic` as FaPES gives them; in `lyra` training
+    """All variants. In `static` inference owns `inference_servers` and training the others, which
+    go to jobs first come first served, in `static-elastic` as FaPES gives them; in `lyra` training
     borrows what KPA leaves of them; in `fapes` each may have all but one of the other's, and
     `fapes-kpa` has a tuned KPA (`tuned`) in place of its prediction.
     """
@@ -71,20 +71,20 @@ def compare(
     mean_s = float(np.mean([service.seconds(each) for each in requests]))
     until_s = max(1.0, workload.jobs[-1].arrival_s)
     results = []
-    for arm in ARMS:
-        said(arm)
+    for variant in VARIANTS:
+        said(variant)
         wide = topology.total_gpus - topology.gpus
-        limit = wide if arm.startswith("fapes") else own
-        scaler: Scaler = Predictive(mean_s) if arm == "fapes" else Kpa()
-        if arm == "fapes-kpa":
+        limit = wide if variant.startswith("fapes") else own
+        scaler: Scaler = Predictive(mean_s) if variant == "fapes" else Kpa()
+        if variant == "fapes-kpa":
             scaler = tuned(requests, service, limit)
         served = serve(requests, scaler, service, limit)
-        split = arm.startswith("static")
+        split = variant.startswith("static")
         needs = [(0.0, inference_servers)] if split else list(served.needs(topology.gpus))
-        policy = _POLICIES[arm]()
+        policy = _POLICIES[variant]()
         outcome = ClusterSimulator(workload, policy, treatment, needs=needs, mark_s=until_s).run()
         left = topology.total_gpus - topology.gpus * _mean(needs, until_s)
-        results.append(Result(arm, outcome, served, outcome.marked_gpu_s / until_s, left))
+        results.append(Result(variant, outcome, served, outcome.marked_gpu_s / until_s, left))
     return results
 
 

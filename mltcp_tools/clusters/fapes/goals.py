@@ -52,27 +52,27 @@ class Goal:
 
 def goals(draws: Sequence[Sequence[Result]]) -> list[Goal]:
     """FaPES against the static split under Knative's autoscaler with either order of jobs, against
-    Lyra, and against a tuned autoscaler; each draw has all arms.
+    Lyra, and against a tuned autoscaler; each draw has all variants.
 
     Work done can't exceed the GPUs that inference left, as long as jobs are no faster per GPU than
     alone with what they asked for.
     """
-    arms = [{each.arm: each for each in draw} for draw in draws]
+    variants = [{each.variant: each for each in draw} for draw in draws]
 
     def below(other: str) -> Goal:
-        times = [{a: _completion_s(each) for a, each in draw.items()} for draw in arms]
+        times = [{a: _completion_s(each) for a, each in draw.items()} for draw in variants]
         mean, half = interval([1 - draw["fapes"] / draw[other] for draw in times])
         return Goal(f"completion below {other}", SHORTER, mean, half)
 
     def slo_over(other: str) -> Goal:
         mean, half = interval(
-            [d["fapes"].served.slo_attainment - d[other].served.slo_attainment for d in arms]
+            [d["fapes"].served.slo_attainment - d[other].served.slo_attainment for d in variants]
         )
-        met = float(np.mean([each["fapes"].served.slo_attainment for each in arms]))
+        met = float(np.mean([each["fapes"].served.slo_attainment for each in variants]))
         return Goal(f"SLO met, above {other}", 0.0, mean, half, met=met)
 
-    more, half = interval([d["fapes"].work_done / d["static"].work_done for d in arms])
-    possible, _ = interval([d["fapes"].left_gpus / d["static"].work_done for d in arms])
+    more, half = interval([d["fapes"].work_done / d["static"].work_done for d in variants])
+    possible, _ = interval([d["fapes"].left_gpus / d["static"].work_done for d in variants])
     return [
         below("static"),
         below("static-elastic"),

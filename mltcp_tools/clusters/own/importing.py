@@ -77,12 +77,12 @@ def models_of_profiles(profiles: Iterable[Profile], log: Log) -> dict[str, Any]:
     return found
 
 
-def recorded(path: Path, arm: str | None, log: Log) -> tuple[dict[str, Any], Log]:
+def recorded(path: Path, variant: str | None, log: Log) -> tuple[dict[str, Any], Log]:
     """Models and jobs' iterations of a folder that `mltcp record` wrote, or of a run.
 
-    arm: whose iterations jobs had, None where there is one. Models come from jobs alone where these
-    were recorded. A job of the log that was recorded under its name has as many iterations as fit
-    its time.
+    variant: whose iterations jobs had, None where there is one. Models come from jobs alone where
+    these were recorded. A job of the log that was recorded under its name has as many iterations as
+    fit its time.
     """
     from mltcp_tools.lab.profiling.from_run import profiles_of_run
     from mltcp_tools.lab.runs.run import load_run
@@ -92,9 +92,11 @@ def recorded(path: Path, arm: str | None, log: Log) -> tuple[dict[str, Any], Log
         replace(each, phases=_of_a_rank(each.phases, _ranks(run.experiment, each.name)))
         for each in profiles_of_run(run)
     ]
-    own = run.iterations if arm is None else run.iterations[run.iterations["arm"] == arm]
+    own = (
+        run.iterations if variant is None else run.iterations[run.iterations["variant"] == variant]
+    )
     if own.empty:
-        raise UsageError(f"{path} has no iterations of an arm {arm}.")
+        raise UsageError(f"{path} has no iterations of a variant {variant}.")
     took = (own["end_s"] - own["start_s"]).groupby(own["job"]).mean()
     jobs = [
         replace(job, iterations=max(1, round((job.end_s - job.start_s) / took[job.name])))

@@ -1,8 +1,8 @@
 """From a run folder's files to measures, tables, plots and an HTML report.
 
 Works on files alone: needs no root, no kernel feature and no backend. The result document is
-described in `result.py`, its measures in `metrics.py`, the schedules that arms are measured against
-in `simulator/schedules.py`.
+described in `result.py`, its measures in `metrics.py`, the schedules that variants are measured
+against in `simulator/schedules.py`.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ each other.
 Replicates are drawn in two stages. Repetitions are drawn with replacement; within each drawn
 repetition, contiguous blocks of iterations (circular, each `BLOCK` long) are drawn with replacement
 until the repetition's length is reached. All jobs of an iteration stay together, so collisions do
-too; a job with twice as many iterations as another gives twice as many to a block. Arms of one run
-are resampled with the same draws, because a repetition gives every arm the same compute times: a
-comparison then doesn't pay for what both share. Runs compared with each other are drawn
+too; a job with twice as many iterations as another gives twice as many to a block. Variants of one
+run are resampled with the same draws, because a repetition gives every variant the same compute
+times: a comparison then doesn't pay for what both share. Runs compared with each other are drawn
 independently.
 
 Intervals are percentile intervals of 95 %. Draws are seeded: the same tables give the same
@@ -170,7 +170,7 @@ def estimate(value: float, replicates: Floats) -> Estimate | None:
 def combine(
     function: Callable[..., Floats | float], *parts: Replicates
 ) -> dict[str, Estimate | None]:
-    """`function` of several arms' means, and of their p99s, each with its interval."""
+    """`function` of several variants' means, and of their p99s, each with its interval."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return {
             "mean": estimate(
@@ -190,22 +190,23 @@ def speedup(slow: Floats | float, fast: Floats | float) -> Floats | float:
 
 
 def captured_gain(
-    baseline: Floats | float, arm: Floats | float, bound: Floats | float
+    baseline: Floats | float, variant: Floats | float, bound: Floats | float
 ) -> Floats | float:
-    """The share of what the bound gains over the baseline that an arm gains: 0 baseline, 1 bound.
+    """The share of what the bound gains over the baseline that a variant gains: 0 baseline, 1
+    bound.
 
     Not a number where the bound is no better than the baseline.
     """
     room = np.asarray(baseline) - np.asarray(bound)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(room > 0, (np.asarray(baseline) - np.asarray(arm)) / room, np.nan)
+        return np.where(room > 0, (np.asarray(baseline) - np.asarray(variant)) / room, np.nan)
 
 
 def gain_of_means(
-    baseline: Replicates, arm: Replicates, bound: Replicates
+    baseline: Replicates, variant: Replicates, bound: Replicates
 ) -> tuple[float, Floats] | None:
     """Captured gain by means and its replicates; None where there is less than MIN_ROOM to gain."""
     if not baseline.mean_value >= (1 + MIN_ROOM) * bound.mean_value:
         return None
-    value = captured_gain(baseline.mean_value, arm.mean_value, bound.mean_value)
-    return float(value), np.asarray(captured_gain(baseline.mean, arm.mean, bound.mean))
+    value = captured_gain(baseline.mean_value, variant.mean_value, bound.mean_value)
+    return float(value), np.asarray(captured_gain(baseline.mean, variant.mean, bound.mean))

@@ -1,4 +1,4 @@
-"""Two runs against each other: arms of equal names, and what else differs.
+"""Two runs against each other: variants of equal names, and what else differs.
 
 The document, schema `mltcp-comparison/1` (times in seconds; `estimate` as in result.py):
 
@@ -6,7 +6,7 @@ The document, schema `mltcp-comparison/1` (times in seconds; `estimate` as in re
     runs            [name of the first run folder, of the second]
     jobs            the jobs that both have, by name: nothing else is compared
     iterations      iterations per job that are compared: those up to the end of the shorter run
-    arms            {arm: entry} for the arms that both have
+    variants            {variant: entry} for the variants that both have
         mean_s, p99_s       [first, second]: iteration times
         speedup             {mean, p99}: estimates: times faster the second run is, or null
         captured_gain       [first, second]: estimates, or null
@@ -14,9 +14,9 @@ The document, schema `mltcp-comparison/1` (times in seconds; `estimate` as in re
         overlap             [first, second], or null each
         jobs                {job: {mean_s, p99_s, speedup}}: the same of each job
     conditions      [sentence]: how the conditions of two recordings differ
-    verdict         [sentence]: what the comparison says, arm by arm; none where conditions changed
-    schedules       {bound, fair, alone: {mean_s: [first, second], p99_s: [first, second]}}
-    only_in         [arms that only the first has, arms that only the second has]
+    verdict         [sentence]: what the comparison says, variant by variant; none where conditions
+    changed schedules       {bound, fair, alone: {mean_s: [first, second], p99_s: [first, second]}}
+    only_in         [variants that only the first has, variants that only the second has]
     differences     {experiment, environment: [{key, first, second}]}: nested keys joined by dots
     warnings, problems      [sentence], each naming its run
 
@@ -61,8 +61,8 @@ def compare_runs(first: Run, second: Run) -> dict[str, Any]:
         summarise_with(each, reference, metrics.SETTLED_FROM)
         for each, reference in zip(quiet, references, strict=True)
     ]
-    names = [run.arm_names for run in runs]
-    common = [arm for arm in names[0] if arm in names[1]]
+    names = [run.variant_names for run in runs]
+    common = [variant for variant in names[0] if variant in names[1]]
     jobs, other_jobs = _jobs(runs)
     iterations = _shared_iterations(runs)
     sides = [
@@ -74,12 +74,14 @@ def compare_runs(first: Run, second: Run) -> dict[str, Any]:
         "runs": [str(run.path) for run in runs],
         "jobs": jobs,
         "iterations": iterations,
-        "arms": {arm: _arm(arm, sides, results) for arm in common} if jobs else {},
+        "variants": {variant: _variant(variant, sides, results) for variant in common}
+        if jobs
+        else {},
         "conditions": changed_conditions(first, second),
         "schedules": _schedules(sides),
         "only_in": [
-            [arm for arm in names[0] if arm not in common],
-            [arm for arm in names[1] if arm not in common],
+            [variant for variant in names[0] if variant not in common],
+            [variant for variant in names[1] if variant not in common],
         ],
         "differences": {
             "experiment": differences(first.experiment.document, second.experiment.document),
@@ -97,7 +99,7 @@ def compare_runs(first: Run, second: Run) -> dict[str, Any]:
             for sentence in getattr(result, kind)
         ]
         if kind == "problems" and not common:
-            document[kind].append("The runs have no arm in common.")
+            document[kind].append("The runs have no variant in common.")
     if not jobs:
         document["problems"].append("The runs have no job in common, so nothing is compared.")
     elif other_jobs:
@@ -109,21 +111,23 @@ def compare_runs(first: Run, second: Run) -> dict[str, Any]:
 
 
 def _aligned(first: Run, second: Run) -> tuple[Run, Run]:
-    """The runs; of two recordings, one before and one after a change, the arms are one."""
-    names = [run.arm_names for run in (first, second)]
+    """The runs; of two recordings, one before and one after a change, the variants are one."""
+    names = [run.variant_names for run in (first, second)]
     recorded = first.experiment.recorded and second.experiment.recorded
     if not recorded or any(len(each) != 1 for each in names) or names[0] == names[1]:
         return first, second
-    arm = " → ".join(each[0] for each in names)
-    return _renamed(first, arm), _renamed(second, arm)
+    variant = " → ".join(each[0] for each in names)
+    return _renamed(first, variant), _renamed(second, variant)
 
 
-def _renamed(run: Run, arm: str) -> Run:
-    """The run with its only arm under another name."""
-    tables = {name: getattr(run, name) for name in ("iterations", "bursts", "flow_events", "arms")}
-    (described,) = run.experiment.arms.values() or ({},)
-    experiment = replace(run.experiment, arms={arm: described}, baseline=arm)
-    changed = {name: table.assign(arm=arm) for name, table in tables.items()}
+def _renamed(run: Run, variant: str) -> Run:
+    """The run with its only variant under another name."""
+    tables = {
+        name: getattr(run, name) for name in ("iterations", "bursts", "flow_events", "variants")
+    }
+    (described,) = run.experiment.variants.values() or ({},)
+    experiment = replace(run.experiment, variants={variant: described}, baseline=variant)
+    changed = {name: table.assign(variant=variant) for name, table in tables.items()}
     return replace(run, experiment=experiment, **changed)
 
 
@@ -135,7 +139,7 @@ def _jobs(runs: tuple[Run, Run]) -> tuple[list[str], list[str]]:
 
 def _shared_iterations(runs: tuple[Run, Run]) -> int:
     last = [
-        run.iterations.loc[run.iterations["arm"].isin(run.arm_names), "iteration"].max()
+        run.iterations.loc[run.iterations["variant"].isin(run.variant_names), "iteration"].max()
         for run in runs
     ]
     return 0 if any(pd.isna(each) for each in last) else int(min(last))
@@ -151,7 +155,9 @@ class _Side:
         self.run, self.seed, self.void, self.jobs = run, seed, quiet.void, jobs
         table = run.iterations[run.iterations["iteration"] <= iterations]
         table = table[table["job"].isin(jobs)]
-        self.arms = {arm: table[table["arm"] == arm] for arm in run.arm_names}
+        self.variants = {
+            variant: table[table["variant"] == variant] for variant in run.variant_names
+        }
         self.schedules: dict[str, pd.DataFrame] = {
             name: rows[(rows["iteration"] <= iterations) & rows["job"].isin(jobs)]
             for name, rows in reference.iterations.items()
@@ -165,45 +171,47 @@ class _Side:
         kept = [each for each in found if each is not None]
         return kept if len(kept) == len(found) else None
 
-    def gain(self, arm: str) -> tuple[float, metrics.Floats] | None:
-        """Captured gain of an arm and its replicates."""
+    def gain(self, variant: str) -> tuple[float, metrics.Floats] | None:
+        """Captured gain of a variant and its replicates."""
         base, bound = self.run.baseline, self.schedules.get("bound")
-        if base is None or base == arm or bound is None or {base, arm} & set(self.void):
+        if base is None or base == variant or bound is None or {base, variant} & set(self.void):
             return None
-        parts = self.replicates(self.arms[base], self.arms[arm], bound)
+        parts = self.replicates(self.variants[base], self.variants[variant], bound)
         if parts is None:
             return None
         return bootstrap.gain_of_means(*parts)
 
 
-def _arm(arm: str, sides: list[_Side], results: list[Result]) -> dict[str, Any]:
-    found = [metrics.distribution(metrics.iteration_times(side.arms[arm])) for side in sides]
-    one, two = (side.replicates(side.arms[arm]) for side in sides)
-    gains = [side.gain(arm) for side in sides]
+def _variant(variant: str, sides: list[_Side], results: list[Result]) -> dict[str, Any]:
+    found = [
+        metrics.distribution(metrics.iteration_times(side.variants[variant])) for side in sides
+    ]
+    one, two = (side.replicates(side.variants[variant]) for side in sides)
+    gains = [side.gain(variant) for side in sides]
     difference = None
     if gains[0] and gains[1]:
         difference = bootstrap.estimate(gains[1][0] - gains[0][0], gains[1][1] - gains[0][1])
     estimates = [bootstrap.estimate(*gain) if gain else None for gain in gains]
-    overlaps = [result.arms[arm].overlap for result in results]
+    overlaps = [result.variants[variant].overlap for result in results]
     return {
         "mean_s": [each.mean if each else None for each in found],
         "p99_s": [each.p99 if each else None for each in found],
         "speedup": bootstrap.combine(bootstrap.speedup, one[0], two[0])
-        if one and two and not any(arm in side.void for side in sides)
+        if one and two and not any(variant in side.void for side in sides)
         else None,
         "captured_gain": estimates,
         "gain_difference": difference,
         "overlap": [each.run if each else None for each in overlaps],
-        "jobs": {job: _job(arm, job, sides) for job in sides[0].jobs},
+        "jobs": {job: _job(variant, job, sides) for job in sides[0].jobs},
     }
 
 
-def _job(arm: str, job: str, sides: list[_Side]) -> dict[str, Any]:
+def _job(variant: str, job: str, sides: list[_Side]) -> dict[str, Any]:
     """One job's iteration times in both runs."""
-    tables = [side.arms[arm][side.arms[arm]["job"] == job] for side in sides]
+    tables = [side.variants[variant][side.variants[variant]["job"] == job] for side in sides]
     found = [metrics.distribution(metrics.iteration_times(table)) for table in tables]
     one, two = (side.replicates(table) for side, table in zip(sides, tables, strict=True))
-    void = any(arm in side.void for side in sides)
+    void = any(variant in side.void for side in sides)
     return {
         "mean_s": [each.mean if each else None for each in found],
         "p99_s": [each.p99 if each else None for each in found],
@@ -263,18 +271,18 @@ def render_comparison(document: Mapping[str, Any]) -> str:
     """A comparison as text for a terminal, at most 100 columns wide."""
     first, second = document["runs"]
     parts = [f"first:  {first}\nsecond: {second}"]
-    head = ("arm", "mean ms", "→", "p99 ms", "→", "x mean", "x p99", "gain", "→", "olap", "→")
+    head = ("variant", "mean ms", "→", "p99 ms", "→", "x mean", "x p99", "gain", "→", "olap", "→")
 
     def pair(values: list[float | None], form: str, scale: float = 1.0) -> list[str]:
         return [number(None if each is None else each * scale, form) for each in values]
 
     rows: list[list[str] | None] = []
-    for arm, entry in document["arms"].items():
+    for variant, entry in document["variants"].items():
         speedup = entry["speedup"] or {}
         gains = [gain["value"] if gain else None for gain in entry["captured_gain"]]
         rows.append(
             [
-                clip(arm),
+                clip(variant),
                 *pair(entry["mean_s"], ".1f", 1e3),
                 *pair(entry["p99_s"], ".1f", 1e3),
                 *(number((speedup.get(key) or {}).get("value"), ".3f") for key in ("mean", "p99")),
@@ -287,7 +295,7 @@ def render_comparison(document: Mapping[str, Any]) -> str:
     for name, entry in document["schedules"].items():
         times = [*pair(entry["mean_s"], ".1f", 1e3), *pair(entry["p99_s"], ".1f", 1e3)]
         rows.append([name, *times, *[""] * 6])
-    if document["arms"]:
+    if document["variants"]:
         parts.append(table(head, rows))
         parts.append(
             textwrap.fill(
@@ -298,25 +306,25 @@ def render_comparison(document: Mapping[str, Any]) -> str:
         )
         parts.append(
             table(
-                ("arm", "x mean [95 %]", "x p99 [95 %]", "gain, second - first [95 %]"),
+                ("variant", "x mean [95 %]", "x p99 [95 %]", "gain, second - first [95 %]"),
                 [
                     [
-                        clip(arm),
+                        clip(variant),
                         *(
                             interval((entry["speedup"] or {}).get(key), ".3f")
                             for key in ("mean", "p99")
                         ),
                         interval(entry["gain_difference"]),
                     ]
-                    for arm, entry in document["arms"].items()
+                    for variant, entry in document["variants"].items()
                 ],
             )
         )
     if len(document["jobs"]) > 1:
         parts.append(_jobs_table(document))
-    for which, arms in zip(("first", "second"), document["only_in"], strict=True):
-        if arms:
-            parts.append(f"Only the {which} run has the arms {', '.join(arms)}.")
+    for which, variants in zip(("first", "second"), document["only_in"], strict=True):
+        if variants:
+            parts.append(f"Only the {which} run has the variants {', '.join(variants)}.")
     for what, found in document["differences"].items():
         if found:
             lines = [f"{d['key']}: {_shown(d['first'])} → {_shown(d['second'])}" for d in found]
@@ -333,11 +341,11 @@ def render_comparison(document: Mapping[str, Any]) -> str:
 
 
 def _jobs_table(document: Mapping[str, Any]) -> str:
-    """Each job of each arm, in both runs."""
-    head = ("arm", "job", "mean ms", "→", "p99 ms", "→", "x mean [95 %]")
+    """Each job of each variant, in both runs."""
+    head = ("variant", "job", "mean ms", "→", "p99 ms", "→", "x mean [95 %]")
     rows: list[list[str] | None] = [
         [
-            clip(arm),
+            clip(variant),
             clip(job),
             *(
                 number(None if each is None else each * 1e3, ".1f")
@@ -345,7 +353,7 @@ def _jobs_table(document: Mapping[str, Any]) -> str:
             ),
             interval((values["speedup"] or {}).get("mean"), ".3f"),
         ]
-        for arm, entry in document["arms"].items()
+        for variant, entry in document["variants"].items()
         for job, values in entry["jobs"].items()
     ]
     return table(head, rows)

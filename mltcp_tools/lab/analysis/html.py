@@ -57,11 +57,11 @@ def render_html(result: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
 
 
 def _entries(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], bool]]:
-    """(name, entry, whether it is a schedule) of arms and schedules that have iterations."""
-    arms = [(name, entry, False) for name, entry in result["arms"].items()]
+    """(name, entry, whether it is a schedule) of variants and schedules that have iterations."""
+    variants = [(name, entry, False) for name, entry in result["variants"].items()]
     computed = result["schedules"]
     schedules = [(name, computed[name], True) for name in text.SCHEDULES if name in computed]
-    return [each for each in (*arms, *schedules) if each[1]["iteration_s"]]
+    return [each for each in (*variants, *schedules) if each[1]["iteration_s"]]
 
 
 def _flat(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -40,8 +40,8 @@ class Lone:
 
     needs_s: what it needs, `latency_s` not counted. latency_s: seconds per burst that pass after
     the link has carried it, until its sender knows. how: where needs_s comes from. stands_for_it:
-    the job of the arm `alone` that was measured for it, or None; best_s, mean_s, median_s: of that
-    one's iterations, latency counted.
+    the job of the variant `alone` that was measured for it, or None; best_s, mean_s, median_s: of
+    that one's iterations, latency counted.
     """
 
     needs_s: float
@@ -67,7 +67,7 @@ class Lone:
 def lone_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
     """Job -> what it needs, for the jobs of which that is known. bursts: per iteration, by job."""
     standing = match_lone_jobs(run)
-    alone = run.iterations[run.iterations["arm"] == ALONE]
+    alone = run.iterations[run.iterations["variant"] == ALONE]
     measured = {str(job): rows["comm_s"] for job, rows in alone.groupby("job")}
     found = {}
     for job in run.job_names:
@@ -130,12 +130,12 @@ def setting(run: Run, name: str, default: float) -> float:
 
 
 def match_lone_jobs(run: Run) -> dict[str, str]:
-    """Return the job of the arm `alone` that stands for each job: itself, else one with equal
+    """Return the job of the variant `alone` that stands for each job: itself, else one with equal
     parameters.
 
     Without an experiment only equal names match.
     """
-    measured = list(dict.fromkeys(run.iterations.loc[run.iterations["arm"] == ALONE, "job"]))
+    measured = list(dict.fromkeys(run.iterations.loc[run.iterations["variant"] == ALONE, "job"]))
     jobs, matches = run.experiment.jobs, {}
     for job in run.job_names:
         if job in measured:
@@ -168,7 +168,7 @@ def measured_once(lone: Mapping[str, Lone]) -> Iterable[tuple[str, Lone]]:
 def _lost(run: Run, job: str, lone: Lone, cc: str) -> str | None:
     if lone.loss is None or lone.mean_s is None or lone.loss < MUCH_LOST:
         return None
-    rows = run.arms[run.arms["arm"] == ALONE]
+    rows = run.variants[run.variants["variant"] == ALONE]
     packets, drops = rows["link_packets"].sum(), rows["link_drops"].sum()
     dropped = f", and the link dropped {drops / packets:.1%} of all packets" if drops else ""
     return (

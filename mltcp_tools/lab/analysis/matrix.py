@@ -1,4 +1,4 @@
-"""The table of a matrix: its mixes' results side by side, with a verdict on every MLTCP arm.
+"""The table of a matrix: its mixes' results side by side, with a verdict on every MLTCP variant.
 
 The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result.py):
 
@@ -10,8 +10,8 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
         bound           {mean_s, p99_s}, or null
         expected        whether the mix says what it expects
         missed          [sentence on what of that didn't come out]
-        arms            {arm: entry}
-            cc, base            congestion control; the arm it is compared with, or null
+        variants            {variant: entry}
+            cc, base            congestion control; the variant it is compared with, or null
             mean_s, p99_s       of iteration times
             spread_s            {min, max} of the repetitions' means
             captured_gain       estimate, or null
@@ -24,9 +24,9 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
             drops, marks        packets per iteration of a job, or null
             queue               {mean_bytes, p99_bytes} of the bottlenecks while they were busy, or
                                 null
-            plan                {score, realigned_per_minute} of a planned arm (result.py), or null
-            slower              over_base is above SLOWER
-            best_mean, best_p99 at least as fast as every arm that isn't MLTCP's; null for those
+            plan                {score, realigned_per_minute} of a planned variant (result.py), or
+            null slower              over_base is above SLOWER
+            best_mean, best_p99 at least as fast as every variant that isn't MLTCP's; null for those
             cpu_busy            highest share of CPU time in use over repetitions
 """
 
@@ -45,7 +45,7 @@ from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 
 SCHEMA = "mltcp-matrix/1"
 SLOWER = 1.02
-"""An arm that takes more than this times its base's mean is slower than its base."""
+"""A variant that takes more than this times its base's mean is slower than its base."""
 
 Entry = dict[str, Any]
 
@@ -68,7 +68,7 @@ def summarise_matrix(
             "description": description,
             "problem": None if result else problems.get(mix, "It has not been run."),
             "bound": _times(bound) if bound else None,
-            "arms": _arms(result) if result else {},
+            "variants": _variants(result) if result else {},
             "expected": bool(result and result["experiment"].get("expect")),
             "missed": result["missed"] if result else [],
         }
@@ -80,25 +80,25 @@ def _times(entry: Mapping[str, Any]) -> Entry:
     return {"mean_s": times.get("mean"), "p99_s": times.get("p99")}
 
 
-def _arms(result: Mapping[str, Any]) -> dict[str, Entry]:
-    arms = {name: _arm(name, entry, result) for name, entry in result["arms"].items()}
-    others = [entry for entry in arms.values() if not _is_mltcp(entry)]
-    for entry in arms.values():
+def _variants(result: Mapping[str, Any]) -> dict[str, Entry]:
+    variants = {name: _variant(name, entry, result) for name, entry in result["variants"].items()}
+    others = [entry for entry in variants.values() if not _is_mltcp(entry)]
+    for entry in variants.values():
         for key in ("mean", "p99"):
             entry[f"best_{key}"] = (
                 all(entry[f"{key}_s"] <= other[f"{key}_s"] for other in others)
                 if _is_mltcp(entry) and others
                 else None
             )
-    return arms
+    return variants
 
 
-def _arm(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> Entry:
+def _variant(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> Entry:
     base = entry["base"]
     faster = ((result["speedup"].get(name) or {}).get(base) or {}).get("mean")
     over: dict[str, Any] = {}
     if faster and faster["value"]:
-        # A speed-up is the base's time over the arm's; its upper limit is the lower one here.
+        # A speed-up is the base's time over the variant's; its upper limit is the lower one here.
         over = {
             key: 1 / faster[of] if faster[of] else None
             for key, of in (("value", "value"), ("low", "high"), ("high", "low"))
@@ -144,7 +144,7 @@ def _is_mltcp(entry: Mapping[str, Any]) -> bool:
 
 
 def verdict(entry: Mapping[str, Any]) -> str:
-    """Return the verdict on an MLTCP arm, in a few words; a dash where nothing is."""
+    """Return the verdict on an MLTCP variant, in a few words; a dash where nothing is."""
     words = []
     if entry["slower"]:
         words.append(f"{entry['over_base']['value'] - 1:.1%} slower than {entry['base']}")
@@ -155,13 +155,13 @@ def verdict(entry: Mapping[str, Any]) -> str:
 
 
 def render_matrix_text(document: Mapping[str, Any]) -> str:
-    """Tables of means and of p99s, a line for each MLTCP arm, and what failed."""
+    """Tables of means and of p99s, a line for each MLTCP variant, and what failed."""
     parts = []
     for key, title in (("mean", "mean ms"), ("p99", "p99 ms")):
         head, rows = _wide(document, key)
         more = "captured gain" if key == "mean" else "verdict"
         if rows:
-            parts.append(table(["mix", "arm", title, *head, "bound", more], rows))
+            parts.append(table(["mix", "variant", title, *head, "bound", more], rows))
     more_parts = (_plans(document), _neighbours(document), _conclusion(document))
     parts += [each for each in more_parts if each]
     failed = [f"{mix}: {e['problem']}" for mix, e in document["mixes"].items() if e["problem"]]
@@ -171,32 +171,34 @@ def render_matrix_text(document: Mapping[str, Any]) -> str:
 
 
 def _wide(document: Mapping[str, Any], key: str) -> tuple[list[str], list[list[str] | None]]:
-    """Rows of the text tables: a line per MLTCP arm, next to the other arms of its mix."""
+    """Rows of the text tables: a line per MLTCP variant, next to the other variants of its mix."""
     others = _others(document)
     rows: list[list[str] | None] = []
-    for mix, entry, arm, own in _mltcp_arms(document):
+    for mix, entry, variant, own in _mltcp_variants(document):
         bound = entry["bound"] or {}
         last = interval(own["captured_gain"]) if key == "mean" else verdict(own)
-        cells = [_ms(entry["arms"].get(other, {}).get(f"{key}_s")) for other in others]
+        cells = [_ms(entry["variants"].get(other, {}).get(f"{key}_s")) for other in others]
         rows.append(
-            [mix, clip(arm), _ms(own[f"{key}_s"]), *cells, _ms(bound.get(f"{key}_s")), last]
+            [mix, clip(variant), _ms(own[f"{key}_s"]), *cells, _ms(bound.get(f"{key}_s")), last]
         )
     return [clip(other) for other in others], rows
 
 
 def _others(document: Mapping[str, Any]) -> list[str]:
-    """Names of the arms that aren't MLTCP's, of all mixes."""
+    """Names of the variants that aren't MLTCP's, of all mixes."""
     names: dict[str, None] = {}
     for entry in document["mixes"].values():
-        names |= {name: None for name, arm in entry["arms"].items() if not _is_mltcp(arm)}
+        names |= {
+            name: None for name, variant in entry["variants"].items() if not _is_mltcp(variant)
+        }
     return list(names)
 
 
-def _mltcp_arms(document: Mapping[str, Any]) -> Iterable[tuple[str, Entry, str, Entry]]:
+def _mltcp_variants(document: Mapping[str, Any]) -> Iterable[tuple[str, Entry, str, Entry]]:
     for mix, entry in document["mixes"].items():
-        for arm, own in entry["arms"].items():
+        for variant, own in entry["variants"].items():
             if _is_mltcp(own):
-                yield mix, entry, arm, own
+                yield mix, entry, variant, own
 
 
 def _ms(seconds: float | None) -> str:
@@ -206,19 +208,19 @@ def _ms(seconds: float | None) -> str:
 
 
 def _plans(document: Mapping[str, Any]) -> str:
-    """A line per arm, of the mixes in which an arm has a plan."""
+    """A line per variant, of the mixes in which a variant has a plan."""
     rows: list[list[str] | None] = []
     for mix, entry in document["mixes"].items():
-        if not any(own["plan"] for own in entry["arms"].values()):
+        if not any(own["plan"] for own in entry["variants"].values()):
             continue
         if rows:
             rows.append(None)
-        for arm, own in entry["arms"].items():
+        for variant, own in entry["variants"].items():
             plan = own["plan"] or {}
             rows.append(
                 [
                     mix,
-                    clip(arm),
+                    clip(variant),
                     number(plan.get("score"), ".3f"),
                     *(_ms(own[f"{key}_s"]) for key in ("mean", "p99")),
                     interval(own["captured_gain"]),
@@ -228,7 +230,16 @@ def _plans(document: Mapping[str, Any]) -> str:
             )
     if not rows:
         return ""
-    head = ["plans of", "arm", "score", "mean ms", "p99", "captured gain", "drops", "re-aligned"]
+    head = [
+        "plans of",
+        "variant",
+        "score",
+        "mean ms",
+        "p99",
+        "captured gain",
+        "drops",
+        "re-aligned",
+    ]
     return (
         table(head, rows)
         + "\n"
@@ -244,29 +255,29 @@ def _neighbours(document: Mapping[str, Any]) -> str:
     rows: list[list[str] | None] = [
         [
             mix,
-            clip(arm),
+            clip(variant),
             own["base"] or NONE,
             number(own["bulk_over_base"], ".2f"),
             number(own["requests_over_base"], ".2f"),
         ]
-        for mix, _, arm, own in _mltcp_arms(document)
+        for mix, _, variant, own in _mltcp_variants(document)
         if own["bulk_over_base"] is not None or own["requests_over_base"] is not None
     ]
     if not rows:
         return ""
     return table(
-        ["neighbours of", "arm", "base", "lowest bulk /base", "requests' time /base"], rows
+        ["neighbours of", "variant", "base", "lowest bulk /base", "requests' time /base"], rows
     )
 
 
 def _conclusion(document: Mapping[str, Any]) -> str:
-    """Per MLTCP arm how many mixes it is the best in, and which it is slower in than its base; and
-    which mixes say more of the host than of the link."""
+    """Per MLTCP variant how many mixes it is the best in, and which it is slower in than its base;
+    and which mixes say more of the host than of the link."""
     of: dict[str, list[tuple[str, Entry]]] = {}
-    for mix, _, arm, own in _mltcp_arms(document):
-        of.setdefault(arm, []).append((mix, own))
+    for mix, _, variant, own in _mltcp_variants(document):
+        of.setdefault(variant, []).append((mix, own))
     lines = []
-    for arm, entries in of.items():
+    for variant, entries in of.items():
         ranked = [own for _, own in entries if own["best_mean"] is not None]
         compared = [(mix, own) for mix, own in entries if own["slower"] is not None]
         slower = [mix for mix, own in compared if own["slower"]]
@@ -282,30 +293,30 @@ def _conclusion(document: Mapping[str, Any]) -> str:
                 f"{len(compared)}" + (f" ({', '.join(slower)})" if slower else "")
             )
         if words and len(entries) > 1:
-            lines.append(f"{arm}: {'; '.join(words)}.")
+            lines.append(f"{variant}: {'; '.join(words)}.")
     busy = [mix for mix, entry in document["mixes"].items() if _busy(entry)]
     if busy:
         lines.append(
-            f"Doubtful, as the CPUs were more than {BUSY_CPU:.0%} busy in an arm: "
+            f"Doubtful, as the CPUs were more than {BUSY_CPU:.0%} busy in a variant: "
             f"{', '.join(busy)}."
         )
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
 
 
 def _busy(entry: Mapping[str, Any]) -> bool:
-    return any((arm["cpu_busy"] or 0.0) > BUSY_CPU for arm in entry["arms"].values())
+    return any((variant["cpu_busy"] or 0.0) > BUSY_CPU for variant in entry["variants"].values())
 
 
 def render_matrix_markdown(document: Mapping[str, Any]) -> str:
-    """The table for a README: milliseconds, mean / p99, a line per mix and MLTCP arm."""
+    """The table for a README: milliseconds, mean / p99, a line per mix and MLTCP variant."""
     others = _others(document)
-    head = ["mix", "arm", "its mean / p99", *others, "bound", "captured gain [95 %]", "verdict"]
+    head = ["mix", "variant", "its mean / p99", *others, "bound", "captured gain [95 %]", "verdict"]
     lines = [head]
-    for mix, entry, arm, own in _mltcp_arms(document):
-        cells = [_both(entry["arms"].get(other)) for other in others]
+    for mix, entry, variant, own in _mltcp_variants(document):
+        cells = [_both(entry["variants"].get(other)) for other in others]
         gain = interval(own["captured_gain"])
         lines.append(
-            [f"`{mix}`", arm, _both(own), *cells, _both(entry["bound"]), gain, verdict(own)]
+            [f"`{mix}`", variant, _both(own), *cells, _both(entry["bound"]), gain, verdict(own)]
         )
     return markdown(lines) + "\n"
 
@@ -315,17 +326,17 @@ def _both(entry: Mapping[str, Any] | None) -> str:
 
 
 def matrix_table(document: Mapping[str, Any]) -> pd.DataFrame:
-    """The document as one tidy table, a row per mix and arm, for CSV."""
+    """The document as one tidy table, a row per mix and variant, for CSV."""
     rows = []
     for mix, entry in document["mixes"].items():
         bound = entry["bound"] or {}
-        for arm, own in entry["arms"].items():
+        for variant, own in entry["variants"].items():
             gain, over = own["captured_gain"] or {}, own["over_base"] or {}
             spread = own["spread_s"] or {}
             rows.append(
                 {
                     "mix": mix,
-                    "arm": arm,
+                    "variant": variant,
                     "cc": own["cc"],
                     "mean_s": own["mean_s"],
                     "p99_s": own["p99_s"],

@@ -98,7 +98,7 @@ class Overlap:
 
 
 def overlap(bursts: pd.DataFrame) -> tuple[Overlap | None, dict[str, float]]:
-    """Overlap of one arm's bursts, pooled over repetitions, and the same per job over the run.
+    """Overlap of one variant's bursts, pooled over repetitions, and the same per job over the run.
 
     None where there is no communication time.
     """
@@ -186,7 +186,8 @@ def typical(values: list[int | None]) -> float | None:
 
 
 def sending_rate(bursts: pd.DataFrame) -> float | None:
-    """Bits per second of one arm's bursts, over the time in which any job communicates, or None."""
+    """Bits per second of one variant's bursts, over the time in which any job communicates, or
+    None."""
     bits = busy_s = 0.0
     for _, rows in bursts.groupby("repetition"):
         ordered = rows.sort_values("start_s")
@@ -197,9 +198,9 @@ def sending_rate(bursts: pd.DataFrame) -> float | None:
     return bits / busy_s if busy_s > 0 and bits > 0 else None
 
 
-def utilisation(arms: pd.DataFrame, rate_bps: int | None) -> float | None:
+def utilisation(variants: pd.DataFrame, rate_bps: int | None) -> float | None:
     """Bits the bottleneck carried over what its rate allows, mean over repetitions, or None."""
-    rows = arms[(arms["duration_s"] > 0) & arms["link_bytes"].notna()]
+    rows = variants[(variants["duration_s"] > 0) & variants["link_bytes"].notna()]
     if rate_bps is None or rows.empty:
         return None
     return float((rows["link_bytes"] * 8 / rows["duration_s"] / rate_bps).mean())

@@ -2,7 +2,7 @@
 
 throughput
     Bits per second that a bulk flow got across while all jobs of the repetition ran, so that a
-    quicker arm isn't credited with an emptier link at its end.
+    quicker variant isn't credited with an emptier link at its end.
 completion time
     Seconds from a request's start until the receiver has confirmed it; those that began while all
     jobs ran.
@@ -10,8 +10,8 @@ Jain index
     (Σ x)² / (n Σ x²) of the throughputs of all n bulk flows of a repetition: 1 where all are equal,
     1/n where one has everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
 ratio to base
-    The arm's value over that of the same neighbour in the arm's base: the arm with the congestion
-    control that it builds on, unless the experiment names another.
+    The variant's value over that of the same neighbour in the variant's base: the variant with the
+    congestion control that it builds on, unless the experiment names another.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ Neighbours = dict[str, BulkResult | RequestsResult]
 
 
 def neighbours_of(run: Run) -> dict[str, Neighbours]:
-    """Arm -> its neighbours by name, for the arms of a run that has neighbours."""
-    found = {arm: _requests(run, arm) | _bulk(run, arm) for arm in run.arm_names}
-    for arm, neighbours in found.items():
-        base = found.get(run.base_of(arm) or "", {})
+    """Variant -> its neighbours by name, for the variants of a run that has neighbours."""
+    found = {
+        variant: _requests(run, variant) | _bulk(run, variant) for variant in run.variant_names
+    }
+    for variant, neighbours in found.items():
+        base = found.get(run.base_of(variant) or "", {})
         for name, each in neighbours.items():
             _compare(each, base.get(name))
-    return {arm: neighbours for arm, neighbours in found.items() if neighbours}
+    return {variant: neighbours for variant, neighbours in found.items() if neighbours}
 
 
 def jains_of(run: Run) -> dict[str, Jain]:
-    """Arm -> Jain index of its bulk flows, for the arms with two or more of them."""
-    indices = {arm: _jain(run, arm) for arm in run.arm_names}
-    found = {arm: jain for arm, jain in indices.items() if jain}
-    for arm, jain in found.items():
-        if base := found.get(run.base_of(arm) or ""):
+    """Variant -> Jain index of its bulk flows, for the variants with two or more of them."""
+    indices = {variant: _jain(run, variant) for variant in run.variant_names}
+    found = {variant: jain for variant, jain in indices.items() if jain}
+    for variant, jain in found.items():
+        if base := found.get(run.base_of(variant) or ""):
             jain.ratio_to_base = jain.value / base.value
     return found
 
@@ -54,18 +56,18 @@ def jain_index(values: np.typing.ArrayLike) -> float | None:
     return float(array.sum()) ** 2 / (array.size * squares) if squares > 0 else None
 
 
-def _while_all_run(run: Run, arm: str) -> dict[int, float]:
-    """Repetition -> seconds from the arm's start until the first job had ended."""
-    rows = run.iterations[run.iterations["arm"] == arm]
+def _while_all_run(run: Run, variant: str) -> dict[int, float]:
+    """Repetition -> seconds from the variant's start until the first job had ended."""
+    rows = run.iterations[run.iterations["variant"] == variant]
     ends = rows.groupby(["repetition", "job"])["end_s"].max()
     return {int(str(r)): float(each.min()) for r, each in ends.groupby("repetition")}
 
 
-def throughputs(run: Run, arm: str) -> pd.DataFrame:
+def throughputs(run: Run, variant: str) -> pd.DataFrame:
     """Throughput of each bulk flow in each repetition, bit/s: repetition, neighbour, bps."""
-    until = _while_all_run(run, arm)
+    until = _while_all_run(run, variant)
     rows = []
-    table = run.bulk[run.bulk["arm"] == arm]
+    table = run.bulk[run.bulk["variant"] == variant]
     for (repetition, name), own in table.groupby(["repetition", "neighbour"]):
         if repetition not in until or len(own) < 2:
             continue
@@ -78,32 +80,33 @@ def throughputs(run: Run, arm: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["repetition", "neighbour", "bps"])
 
 
-def _bulk(run: Run, arm: str) -> Neighbours:
+def _bulk(run: Run, variant: str) -> Neighbours:
     return {
         str(name): BulkResult(
-            cc=_cc(run, arm, str(name)),
+            cc=_cc(run, variant, str(name)),
             throughput_bps=Throughput(
                 mean=float(own.mean()), min=float(own.min()), max=float(own.max())
             ),
         )
-        for name, own in throughputs(run, arm).groupby("neighbour", sort=False)["bps"]
+        for name, own in throughputs(run, variant).groupby("neighbour", sort=False)["bps"]
     }
 
 
-def _requests(run: Run, arm: str) -> Neighbours:
-    table = run.requests[run.requests["arm"] == arm]
-    until = table["repetition"].map(_while_all_run(run, arm))
+def _requests(run: Run, variant: str) -> Neighbours:
+    table = run.requests[run.requests["variant"] == variant]
+    until = table["repetition"].map(_while_all_run(run, variant))
     table = table[table["start_s"] < until]
     return {
         str(name): RequestsResult(
-            cc=_cc(run, arm, str(name)), completion_s=distribution(own["end_s"] - own["start_s"])
+            cc=_cc(run, variant, str(name)),
+            completion_s=distribution(own["end_s"] - own["start_s"]),
         )
         for name, own in table.groupby("neighbour", sort=False)
     }
 
 
-def _jain(run: Run, arm: str) -> Jain | None:
-    table = throughputs(run, arm)
+def _jain(run: Run, variant: str) -> Jain | None:
+    table = throughputs(run, variant)
     if table["neighbour"].nunique() < 2:
         return None
     each = [jain_index(own["bps"]) for _, own in table.groupby("repetition")]
@@ -127,9 +130,9 @@ def _compare(entry: BulkResult | RequestsResult, base: BulkResult | RequestsResu
             }
 
 
-def _cc(run: Run, arm: str, name: str) -> str | None:
-    """The neighbour's congestion control in the arm."""
+def _cc(run: Run, variant: str, name: str) -> str | None:
+    """The neighbour's congestion control in the variant."""
     neighbour = run.experiment.neighbours.get(name)
     if neighbour is None or neighbour.cc != OWN:
         return None if neighbour is None else neighbour.cc
-    return run.experiment.arms.get(arm, {}).get("cc")
+    return run.experiment.variants.get(variant, {}).get("cc")

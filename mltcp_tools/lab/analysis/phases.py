@@ -1,4 +1,4 @@
-"""Phases: the spans of an arm in which the same jobs run, where jobs come late or leave early.
+"""Phases: the spans of a variant in which the same jobs run, where jobs come late or leave early.
 
 A phase begins when a job's first iteration does and ends when a job's last one does. Spans shorter
 than SHORTEST median iterations are no phases: equal jobs end one after another, too. An iteration
@@ -18,10 +18,10 @@ SHORTEST = 5
 
 
 def phases_of(table: pd.DataFrame, bound: pd.DataFrame | None) -> list[Phase]:
-    """The phases of one arm, pooled over its repetitions, in order of their beginning.
+    """The phases of one variant, pooled over its repetitions, in order of their beginning.
 
-    table: the arm's iterations. bound: the bound's, where there is one. [] where all jobs run all
-    the time.
+    table: the variant's iterations. bound: the bound's, where there is one. [] where all jobs run
+    all the time.
     """
     if bound is not None:
         table = with_time_of(table, bound, "bound_s")

@@ -1,4 +1,4 @@
-"""Arms whose jobs keep to planned turns: what was planned, and how often jobs re-aligned."""
+"""Variants whose jobs keep to planned turns: what was planned, and how often jobs re-aligned."""
 
 from __future__ import annotations
 
@@ -15,24 +15,32 @@ from mltcp_tools.lab.runs.run import Run
 
 
 def planned_of(run: Run, problems: list[str]) -> dict[str, PlanResult]:
-    """Arm -> how its jobs kept to their plan, for arms with a plan; `problems` gets why not."""
-    arms = [arm for arm in run.arm_names if TurnsSettings.name in run.experiment.treatments_of(arm)]
-    if not arms:
+    """Variant -> how its jobs kept to their plan, for variants with a plan; `problems` gets why
+    not."""
+    variants = [
+        variant
+        for variant in run.variant_names
+        if TurnsSettings.name in run.experiment.treatments_of(variant)
+    ]
+    if not variants:
         return {}
     plans = _read_plans(run.path / PLAN, problems)
     table = run.iterations
-    return {arm: _entry(plans.get(arm), table[table["arm"] == arm]) for arm in arms}
+    return {
+        variant: _entry(plans.get(variant), table[table["variant"] == variant])
+        for variant in variants
+    }
 
 
 def _read_plans(path: Path, problems: list[str]) -> dict[str, Any]:
-    """The arms' plans in the file; {} where it can't be read."""
+    """The variants' plans in the file; {} where it can't be read."""
     try:
         document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError) as error:
         why = "is missing" if isinstance(error, FileNotFoundError) else "can't be read"
         problems.append(f"{path.name} {why}, so scores and shifts aren't known.")
         return {}
-    plans = document.get("arms") if isinstance(document, dict) else None
+    plans = document.get("variants") if isinstance(document, dict) else None
     if not isinstance(plans, dict) or document.get("schema") != PLAN_SCHEMA:
         problems.append(f"{path.name} isn't a {PLAN_SCHEMA}, so scores and shifts aren't known.")
         return {}

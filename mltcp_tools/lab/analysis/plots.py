@@ -1,4 +1,4 @@
-"""The plots of a run, as PNG images. Every arm keeps its colour in all of them."""
+"""The plots of a run, as PNG images. Every variant keeps its colour in all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mltcp_tools.lab.analysis.reference import Reference
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run
 
-# Okabe and Ito's colours, told apart by colour-blind eyes too; MLTCP arms take the warm ones.
+# Okabe and Ito's colours, told apart by colour-blind eyes too; MLTCP variants take the warm ones.
 _MLTCP = ("#d55e00", "#cc79a7", "#b8860b", "#8b1a1a")
 _OTHERS = ("#0072b2", "#009e73", "#56b4e9", "#6a51a3", "#7f7f7f")
 _SHOWN_ITERATIONS = 6
@@ -65,19 +65,19 @@ def title(name: str) -> str:
 
 
 def colours(run: Run) -> dict[str, str]:
-    """Arm -> colour."""
+    """Variant -> colour."""
     found: dict[str, str] = {}
     counts = {True: 0, False: 0}
-    for arm in run.arm_names:
-        mltcp = _is_mltcp(run, arm)
+    for variant in run.variant_names:
+        mltcp = _is_mltcp(run, variant)
         palette = _MLTCP if mltcp else _OTHERS
-        found[arm] = palette[counts[mltcp] % len(palette)]
+        found[variant] = palette[counts[mltcp] % len(palette)]
         counts[mltcp] += 1
     return found
 
 
-def _is_mltcp(run: Run, arm: str) -> bool:
-    return is_mltcp(str(run.experiment.arms.get(arm, {}).get("cc", arm)))
+def _is_mltcp(run: Run, variant: str) -> bool:
+    return is_mltcp(str(run.experiment.variants.get(variant, {}).get("cc", variant)))
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -85,31 +85,31 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _iterations(run: Run, reference: Reference) -> Figure:
-    if not run.arm_names:
-        raise Unavailable("the table iterations has no arm.")
-    arms = run.arm_names
-    columns = min(2, len(arms))
-    rows = -(-len(arms) // columns)
+    if not run.variant_names:
+        raise Unavailable("the table iterations has no variant.")
+    variants = run.variant_names
+    columns = min(2, len(variants))
+    rows = -(-len(variants) // columns)
     figure = _figure(4.6 * columns, 2.2 * rows + 0.5)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     colour = colours(run)
     tops = []
-    for axes, arm in zip(grid.flat, arms, strict=False):
-        table = run.iterations[run.iterations["arm"] == arm]
+    for axes, variant in zip(grid.flat, variants, strict=False):
+        table = run.iterations[run.iterations["variant"] == variant]
         times = iteration_times(table).groupby(table["iteration"])
         middle = times.median()
         low, high = times.quantile(0.1), times.quantile(0.9)
-        axes.fill_between(middle.index, low, high, color=colour[arm], alpha=0.22, linewidth=0)
-        axes.plot(middle.index, middle, color=colour[arm], linewidth=1.2)
+        axes.fill_between(middle.index, low, high, color=colour[variant], alpha=0.22, linewidth=0)
+        axes.plot(middle.index, middle, color=colour[variant], linewidth=1.2)
         tops.append(float(high.quantile(0.98)))
         for name in ("bound", "alone"):
             mean = _schedule_mean(reference, name)
             if mean is not None:
                 axes.axhline(mean, label=f"{name} {mean * 1e3:.0f} ms", **_STYLE[name])
                 tops.append(mean)
-        axes.set_title(arm, fontsize=9, loc="left", color=colour[arm], fontweight="bold")
+        axes.set_title(variant, fontsize=9, loc="left", color=colour[variant], fontweight="bold")
         dress(axes)
-    for axes in list(grid.flat)[len(arms) :]:
+    for axes in list(grid.flat)[len(variants) :]:
         axes.set_visible(False)
     first = grid[0, 0]
     bottom = first.get_ylim()[0]
@@ -134,17 +134,17 @@ def _schedule_mean(reference: Reference, name: str) -> float | None:
 
 
 def _timeline(run: Run, reference: Reference) -> Figure:
-    bursts = run.bursts[run.bursts["arm"] != ALONE]
-    arms = [arm for arm in run.arm_names if arm in set(bursts["arm"])]
-    if not arms:
-        raise Unavailable("the table bursts is missing or has no arm.")
+    bursts = run.bursts[run.bursts["variant"] != ALONE]
+    variants = [variant for variant in run.variant_names if variant in set(bursts["variant"])]
+    if not variants:
+        raise Unavailable("the table bursts is missing or has no variant.")
     jobs = [job for job in run.job_names if job in set(bursts["job"])]
-    height = len(arms) * (0.35 + 0.2 * len(jobs)) + 0.7
+    height = len(variants) * (0.35 + 0.2 * len(jobs)) + 0.7
     figure = _figure(9.2, height)
-    grid = figure.subplots(len(arms), 2, squeeze=False)
+    grid = figure.subplots(len(variants), 2, squeeze=False)
     colour = colours(run)
-    for row, arm in zip(grid, arms, strict=True):
-        rows = bursts[bursts["arm"] == arm]
+    for row, variant in zip(grid, variants, strict=True):
+        rows = bursts[bursts["variant"] == variant]
         rows = rows[rows["repetition"] == rows["repetition"].min()]
         for axes, (left, right), when in zip(
             row, _windows_of(rows), ("first", "last"), strict=True
@@ -153,15 +153,15 @@ def _timeline(run: Run, reference: Reference) -> Figure:
             for index, job in enumerate(jobs):
                 own = seen[seen["job"] == job]
                 spans = list(zip(own["start_s"], own["end_s"] - own["start_s"], strict=True))
-                axes.broken_barh(spans, (index - 0.4, 0.8), facecolors=colour[arm])
+                axes.broken_barh(spans, (index - 0.4, 0.8), facecolors=colour[variant])
             axes.set_xlim(left, right)
             axes.set_ylim(len(jobs) - 0.4, -0.6)
             axes.set_yticks(range(len(jobs)), jobs if when == "first" else [""] * len(jobs))
             dress(axes)
             axes.grid(visible=False, axis="y")
-            axes.set_title(f"{arm}, {when} iterations", fontsize=9, loc="left")
+            axes.set_title(f"{variant}, {when} iterations", fontsize=9, loc="left")
     for axes in grid[-1]:
-        axes.set_xlabel("time since the start of the arm (s)", fontsize=9)
+        axes.set_xlabel("time since the start of the variant (s)", fontsize=9)
     return figure
 
 
@@ -178,18 +178,20 @@ def _windows_of(bursts: pd.DataFrame) -> list[tuple[float, float]]:
 
 
 def _cdf(run: Run, reference: Reference) -> Figure:
-    if not run.arm_names:
-        raise Unavailable("the table iterations has no arm.")
+    if not run.variant_names:
+        raise Unavailable("the table iterations has no variant.")
     figure = _figure(6.4, 3.8)
     axes = figure.subplots()
     colour = colours(run)
-    for arm in run.arm_names:
-        table = run.iterations[run.iterations["arm"] == arm]
-        axes.plot(*_steps(iteration_times(table)), color=colour[arm], linewidth=1.6, label=arm)
+    for variant in run.variant_names:
+        table = run.iterations[run.iterations["variant"] == variant]
+        axes.plot(
+            *_steps(iteration_times(table)), color=colour[variant], linewidth=1.6, label=variant
+        )
     for name, table in reference.iterations.items():
         if name != "alone":
             axes.plot(*_steps(iteration_times(table)), label=f"{name} (computed)", **_STYLE[name])
-    times = iteration_times(run.iterations[run.iterations["arm"] != ALONE])
+    times = iteration_times(run.iterations[run.iterations["variant"] != ALONE])
     slowest = float(times.quantile(0.998))
     axes.set_xlim(float(times.min()) * 0.98, slowest * 1.03)
     axes.set_ylim(0, 1.01)
@@ -205,16 +207,17 @@ def _steps(values: pd.Series[float]) -> tuple[Any, Any]:
     return ordered, np.arange(1, ordered.size + 1) / ordered.size
 
 
-def _traced_arms(run: Run, samples: pd.DataFrame) -> list[str]:
-    """The baseline and the first MLTCP arm where traced, else the first two arms that were."""
-    traced = [arm for arm in run.arm_names if arm in set(samples["arm"])]
-    mltcp = [arm for arm in traced if _is_mltcp(run, arm)][:1]
-    shown = [arm for arm in traced if arm == run.baseline or arm in mltcp]
+def _traced_variants(run: Run, samples: pd.DataFrame) -> list[str]:
+    """The baseline and the first MLTCP variant where traced, else the first two variants that
+    were."""
+    traced = [variant for variant in run.variant_names if variant in set(samples["variant"])]
+    mltcp = [variant for variant in traced if _is_mltcp(run, variant)][:1]
+    shown = [variant for variant in traced if variant == run.baseline or variant in mltcp]
     return shown if len(shown) == 2 else traced[:2]
 
 
 def _views(samples: pd.DataFrame, period_s: float) -> list[tuple[str, pd.DataFrame]]:
-    """Early and late samples of one arm and repetition: the bursts of about one period each.
+    """Early and late samples of one variant and repetition: the bursts of about one period each.
 
     A period is chosen in which as many jobs as possible were traced, since jobs that drift apart
     reach the same iteration at different times.
@@ -241,23 +244,25 @@ def _views(samples: pd.DataFrame, period_s: float) -> list[tuple[str, pd.DataFra
 
 def _windows(run: Run, reference: Reference) -> Figure:
     # Jobs without iterations are in no other plot either.
-    samples = run.samples[(run.samples["arm"] != ALONE) & run.samples["job"].isin(run.job_names)]
+    samples = run.samples[
+        (run.samples["variant"] != ALONE) & run.samples["job"].isin(run.job_names)
+    ]
     if samples.empty:
         raise Unavailable("the table samples is missing or empty (nothing was traced).")
-    arms = _traced_arms(run, samples)
-    if not arms:
-        raise Unavailable("the traced arms have no iterations.")
+    variants = _traced_variants(run, samples)
+    if not variants:
+        raise Unavailable("the traced variants have no iterations.")
     jobs = [job for job in run.job_names if job in set(samples["job"])]
     colour = {job: COLOURS[i % len(COLOURS)] for i, job in enumerate(jobs)}
-    figure = _figure(9.2, 3.4 * len(arms) + 0.4)
-    parts = figure.subfigures(len(arms), 1, squeeze=False)[:, 0]
-    for part, arm in zip(parts, arms, strict=True):
-        rows = samples[samples["arm"] == arm]
+    figure = _figure(9.2, 3.4 * len(variants) + 0.4)
+    parts = figure.subfigures(len(variants), 1, squeeze=False)[:, 0]
+    for part, variant in zip(parts, variants, strict=True):
+        rows = samples[samples["variant"] == variant]
         rows = rows[rows["repetition"] == rows["repetition"].min()]
-        table = run.iterations[run.iterations["arm"] == arm]
+        table = run.iterations[run.iterations["variant"] == variant]
         views = _views(rows, float(iteration_times(table).median()))
         grid = part.subplots(2, len(views), squeeze=False, sharex="col", sharey="row")
-        part.suptitle(arm, fontsize=10, x=0.01, ha="left", fontweight="bold")
+        part.suptitle(variant, fontsize=10, x=0.01, ha="left", fontweight="bold")
         for column, (when, seen) in enumerate(views):
             start = float(seen["time_s"].min())
             for (job, _, _), own in seen.groupby(["job", "flow", "iteration"]):

@@ -22,11 +22,11 @@ from mltcp_tools.lab.simulator.schedules import (
 
 @dataclass
 class Reference:
-    """The schedules of a run, pooled like its arms.
+    """The schedules of a run, pooled like its variants.
 
     lone: job -> what it needs with the link to itself, of the jobs of which that is known.
-    iterations, bursts: schedule -> table with the columns of the run's tables, less arm and bytes;
-    a schedule that can't be computed is absent.
+    iterations, bursts: schedule -> table with the columns of the run's tables, less variant and
+    bytes; a schedule that can't be computed is absent.
     problems: why, one sentence each.
     """
 
@@ -44,8 +44,9 @@ class Reference:
 def make_reference(run: Run) -> Reference:
     """Simulate the schedules for every repetition of a run.
 
-    Compute times and starts are those recorded in the baseline arm (all arms of a repetition draw
-    the same ones); where another arm has more of a repetition, they are taken from that one.
+    Compute times and starts are those recorded in the baseline variant (all variants of a
+    repetition draw the same ones); where another variant has more of a repetition, they are taken
+    from that one.
     """
     if "fabric" in run.experiment.document:
         return _over_fabric(run)
@@ -139,11 +140,11 @@ def link_groups(run: Run, jobs: Sequence[str]) -> list[list[str]] | None:
 
 
 def _sources(run: Run) -> dict[int, str]:
-    """Repetition -> the arm whose compute times stand for it."""
-    in_arms = run.iterations[run.iterations["arm"] != ALONE]
-    rows = in_arms.groupby(["repetition", "arm"]).size()
+    """Repetition -> the variant whose compute times stand for it."""
+    in_variants = run.iterations[run.iterations["variant"] != ALONE]
+    rows = in_variants.groupby(["repetition", "variant"]).size()
     sources = {}
-    for repetition in sorted(set(in_arms["repetition"])):
+    for repetition in sorted(set(in_variants["repetition"])):
         counts = rows.loc[repetition]
         best = counts.idxmax()
         baseline = run.baseline
@@ -153,10 +154,10 @@ def _sources(run: Run) -> dict[int, str]:
 
 
 def _simulated_jobs(
-    run: Run, arm: str, repetition: int, reference: Reference
+    run: Run, variant: str, repetition: int, reference: Reference
 ) -> list[ScheduledJob]:
     table = run.iterations
-    table = table[(table["arm"] == arm) & (table["repetition"] == repetition)]
+    table = table[(table["variant"] == variant) & (table["repetition"] == repetition)]
     jobs = []
     for name, rows in table.groupby("job"):
         rows = rows.set_index("iteration").sort_index()
@@ -180,5 +181,5 @@ def _simulated_jobs(
 
 def _bursts_of(run: Run, job: str) -> int:
     """Bursts per iteration, from the tables."""
-    rows = run.bursts[(run.bursts["arm"] != ALONE) & (run.bursts["job"] == job)]
+    rows = run.bursts[(run.bursts["variant"] != ALONE) & (run.bursts["job"] == job)]
     return int(rows["burst"].max()) if len(rows) else 1

@@ -57,7 +57,7 @@ class Relative(Times):
 
 @dataclass(kw_only=True)
 class JobResult(Relative):
-    """One job in an arm or a schedule."""
+    """One job in a variant or a schedule."""
 
     overlap: float | None
     """Share of its communication time during which other jobs communicate, too."""
@@ -83,8 +83,8 @@ class Repetition:
 
 
 @dataclass(kw_only=True)
-class ArmRepetition(Repetition):
-    """One repetition of an arm."""
+class VariantRepetition(Repetition):
+    """One repetition of a variant."""
 
     duration_s: float | None
     cpu_busy: float | None
@@ -93,13 +93,13 @@ class ArmRepetition(Repetition):
 
 @dataclass(kw_only=True)
 class ScheduleResult(Relative):
-    """The figures that arms and schedules have in common."""
+    """The figures that variants and schedules have in common."""
 
     settled_ratio_to_bound: float | None
     """Mean iteration time over the bound's, from iteration `settled_from` on."""
     captured_gain: Estimate | None = None
     """(baseline mean - mean) / (baseline mean - bound mean), same iterations; null for the
-    baseline, for arms that were disturbed, and for all where the baseline was disturbed, or is
+    baseline, for variants that were disturbed, and for all where the baseline was disturbed, or is
     within 2 % of the bound. Schedules have no interval."""
     overlap: Overlap | None
     """Share of communication time during which other jobs communicate, too."""
@@ -112,7 +112,7 @@ class ScheduleResult(Relative):
 
 @dataclass(kw_only=True)
 class Link:
-    """The bottleneck during an arm; packets are sums over repetitions."""
+    """The bottleneck during a variant; packets are sums over repetitions."""
 
     utilisation: float | None
     """Share of its rate that was used, mean over repetitions."""
@@ -146,7 +146,7 @@ class Packets:
 
 @dataclass(kw_only=True)
 class Kernel:
-    """The backend's view of an arm."""
+    """The backend's view of a variant."""
 
     events: int
     """Iterations it ended."""
@@ -205,7 +205,7 @@ class _Scores:
 
 @dataclass(kw_only=True)
 class PlanResult(Realigned, _Scores):
-    """An arm whose jobs keep to planned turns (planned.py)."""
+    """A variant whose jobs keep to planned turns (planned.py)."""
 
     jobs: dict[str, PlannedJob]
 
@@ -252,11 +252,11 @@ class Jain:
 
 @dataclass(kw_only=True)
 class Disturbed(Levels):
-    """The disturbance of an arm by the host: of what is shown, the repetition with the most, but
+    """The disturbance of a variant by the host: of what is shown, the repetition with the most, but
     what was skipped in all of them."""
 
     void: bool
-    """Disturbed in every repetition, so that the arm can't be compared."""
+    """Disturbed in every repetition, so that the variant can't be compared."""
     left_out: int
     """Disturbed repetitions that are left out."""
     again: int
@@ -266,14 +266,14 @@ class Disturbed(Levels):
 @dataclass(kw_only=True)
 class _CongestionControl:
     cc: str | None
-    """The arm's congestion control."""
+    """The variant's congestion control."""
 
 
 @dataclass(kw_only=True)
-class ArmResult(ScheduleResult, _CongestionControl):
-    """One arm."""
+class VariantResult(ScheduleResult, _CongestionControl):
+    """One variant."""
 
-    per_repetition: Sequence[ArmRepetition]
+    per_repetition: Sequence[VariantRepetition]
     link: Link
     cpu_busy: float | None
     """Highest share of the host's CPU time in use, over repetitions."""
@@ -285,7 +285,7 @@ class ArmResult(ScheduleResult, _CongestionControl):
     several flows."""
     plan: PlanResult | None = None
     base: str | None = None
-    """The arm whose congestion control this one builds on."""
+    """The variant whose congestion control this one builds on."""
     neighbours: dict[str, BulkResult | RequestsResult] = field(default_factory=dict)
     jain: Jain | None = None
     """Null with fewer than two bulk flows."""
@@ -295,7 +295,7 @@ class ArmResult(ScheduleResult, _CongestionControl):
 
 @dataclass(kw_only=True)
 class AloneResult:
-    """The measured arm alone: jobs that have no equal, each run alone."""
+    """The measured variant alone: jobs that have no equal, each run alone."""
 
     cc: str | None
     """Its congestion control, the baseline's."""
@@ -318,7 +318,7 @@ class Result:
     environment: Document
     """environment.json, or {}."""
     baseline: str | None
-    """Name of the arm that others are compared with."""
+    """Name of the variant that others are compared with."""
     settled_from: int
     """First iteration that settled_mean_s and settled_p99_s count."""
     lone_comm_s: dict[str, float]
@@ -326,13 +326,13 @@ class Result:
     lone: dict[str, Lone]
     """Job -> where that comes from, and what the job made of it alone."""
     alone: AloneResult | None
-    arms: dict[str, ArmResult]
+    variants: dict[str, VariantResult]
     """In the experiment's order."""
     schedules: dict[str, ScheduleResult]
     """alone, bound and fair; {} where they can't be computed."""
     speedup: dict[str, dict[str, dict[str, Estimate | None]]]
-    """Arm -> other arm -> mean, p99: how many times faster (above 1) or slower the arm is than the
-    other, on the iterations both have; only arms that can be compared."""
+    """Variant -> other variant -> mean, p99: how many times faster (above 1) or slower the variant
+    is than the other, on the iterations both have; only variants that can be compared."""
     failures: list[str] = field(default_factory=list)
     """Sentences on why the evaluation can't be right; there are no captured gains then."""
     problems: list[str] = field(default_factory=list)

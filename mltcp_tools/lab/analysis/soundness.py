@@ -1,12 +1,13 @@
 """Checks of a run's numbers: errors (`failures`), and what makes them doubtful (`warnings_of`).
 
 The schedule alone bounds every job: no congestion control carries bytes faster than the link. The
-schedule bound also bounds the mean of equal jobs; with unequal ones an arm that prefers the short
-ones can undercut first come, first served. An arm beyond that shows a mistake in the bound, the
-bottleneck or the clock, never a good congestion control; unless its jobs sent less than they have.
+schedule bound also bounds the mean of equal jobs; with unequal ones a variant that prefers the
+short ones can undercut first come, first served. A variant beyond that shows a mistake in the
+bound, the bottleneck or the clock, never a good congestion control; unless its jobs sent less than
+they have.
 
 And the link must be what limits the jobs, not the host: where a lone job doesn't fill FILLS of the
-link although a processor is as good as busy while it sends, arms say more of the host than of
+link although a processor is as good as busy while it sends, variants say more of the host than of
 congestion control.
 """
 
@@ -17,13 +18,14 @@ from collections.abc import Mapping
 from mltcp_tools.base.units import counted
 from mltcp_tools.lab.analysis.bootstrap import MIN_ROOM
 from mltcp_tools.lab.analysis.isolated import Lone, findings, measured_once
-from mltcp_tools.lab.analysis.result import ArmResult, Result
+from mltcp_tools.lab.analysis.result import Result, VariantResult
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 from mltcp_tools.lab.runs.run import Run
 
 TOLERANCE = 0.01
-"""The share by which an arm may be faster: time stamps, and the bottleneck's bucket of 20 KiB."""
+"""The share by which a variant may be faster: time stamps, and the bottleneck's bucket of 20
+KiB."""
 FILLS = 0.8
 """Share of the link that a lone job's best iterations must fill."""
 BUSY_PROCESSORS = 0.7
@@ -35,16 +37,18 @@ FEW_ITERATIONS = 40
 MANY_REALIGNED = 0.1
 
 
-def failures(run: Run, arms: Mapping[str, ArmResult], lone: Mapping[str, Lone]) -> list[str]:
-    """One sentence per arm that is faster than possible, and per lone job that the host kept from
-    filling the link."""
-    return [*_too_fast(run, arms), *_host_limits(run, lone)]
+def failures(
+    run: Run, variants: Mapping[str, VariantResult], lone: Mapping[str, Lone]
+) -> list[str]:
+    """One sentence per variant that is faster than possible, and per lone job that the host kept
+    from filling the link."""
+    return [*_too_fast(run, variants), *_host_limits(run, lone)]
 
 
 def _host_limits(run: Run, lone: Mapping[str, Lone]) -> list[str]:
-    rows = run.arms[run.arms["arm"] == ALONE]
+    rows = run.variants[run.variants["variant"] == ALONE]
     busy, cpus = rows["cpu_busy"].mean(), run.environment.get("cpus")
-    alone = run.iterations[run.iterations["arm"] == ALONE]
+    alone = run.iterations[run.iterations["variant"] == ALONE]
     if run.environment.get("simulated") or not isinstance(cpus, int) or not busy > 0:
         return []
     if alone.empty:
@@ -62,13 +66,13 @@ def _host_limits(run: Run, lone: Mapping[str, Lone]) -> list[str]:
     ]
 
 
-def _too_fast(run: Run, arms: Mapping[str, ArmResult]) -> list[str]:
+def _too_fast(run: Run, variants: Mapping[str, VariantResult]) -> list[str]:
     named = run.experiment.jobs
     known = {named[job].demand() for job in run.job_names if job in named}
     equal = len(known) == 1 and all(job in named for job in run.job_names)
     sentences = []
-    for arm, entry in arms.items():
-        if _sends_less(run, arm):
+    for variant, entry in variants.items():
+        if _sends_less(run, variant):
             continue
         for schedule, ratio in (
             ("each job alone", entry.ratio_to_alone),
@@ -76,7 +80,7 @@ def _too_fast(run: Run, arms: Mapping[str, ArmResult]) -> list[str]:
         ):
             if ratio is not None and ratio < 1 - TOLERANCE:
                 sentences.append(
-                    f"The evaluation failed: arm {arm} took {ratio:.3f} times as long as "
+                    f"The evaluation failed: variant {variant} took {ratio:.3f} times as long as "
                     f"{schedule}, and nothing can be faster than that; check what the link "
                     "carries, and that all clocks are one."
                 )
@@ -84,9 +88,10 @@ def _too_fast(run: Run, arms: Mapping[str, ArmResult]) -> list[str]:
     return sentences
 
 
-def _sends_less(run: Run, arm: str) -> bool:
-    """Return whether jobs of the arm sent fewer bytes than they have, as those do that compress."""
-    rows = run.iterations[run.iterations["arm"] == arm]
+def _sends_less(run: Run, variant: str) -> bool:
+    """Return whether jobs of the variant sent fewer bytes than they have, as those do that
+    compress."""
+    rows = run.iterations[run.iterations["variant"] == variant]
     sent = rows.groupby("job", observed=True)["bytes"].mean()
     described = {name: run.experiment.jobs.get(name) for name in sent.index}
     return any(
@@ -117,19 +122,20 @@ def warnings_of(run: Run, result: Result) -> list[str]:
 
 
 def _busy(run: Run, recorded: list[str]) -> list[str]:
-    rows = run.arms[run.arms["cpu_busy"] > BUSY_CPU]
+    rows = run.variants[run.variants["cpu_busy"] > BUSY_CPU]
     return [
-        f"The CPU was {row.cpu_busy:.0%} busy in arm {row.arm}, repetition {row.repetition}: the "
+        f"The CPU was {row.cpu_busy:.0%} busy in variant {row.variant}, repetition"
+        f" {row.repetition}: the "
         "host, not the link, may have set the pace."
         for row in rows.itertuples()
         # The testbed has said so already: "cubic 1/3: the CPUs were ...".
-        if not any(each.startswith(f"{row.arm} {row.repetition}/") for each in recorded)
+        if not any(each.startswith(f"{row.variant} {row.repetition}/") for each in recorded)
     ]
 
 
-def host_limits(entry: ArmResult) -> bool:
-    """Return whether a processor was full in the arm while the link wasn't: what one processor does
-    for the jobs then limits them, however idle the others are."""
+def host_limits(entry: VariantResult) -> bool:
+    """Return whether a processor was full in the variant while the link wasn't: what one processor
+    does for the jobs then limits them, however idle the others are."""
     busiest = entry.disturbance.busiest if entry.disturbance else None
     sending = entry.link.sending
     return busiest is not None and busiest >= FULL_CORE and sending is not None and sending < FILLS
@@ -137,28 +143,29 @@ def host_limits(entry: ArmResult) -> bool:
 
 def _full_core(result: Result) -> list[str]:
     return [
-        f"In arm {arm} a processor was {entry.disturbance.busiest:.0%} busy, and the jobs filled"
+        f"In variant {variant} a processor was {entry.disturbance.busiest:.0%} busy, and the jobs"
+        f" filled"
         f" {entry.link.sending:.0%} of the link while any of them sent, where {FILLS:.0%} is the"
         " least: the host, not the link, was the bottleneck."
-        for arm, entry in result.arms.items()
+        for variant, entry in result.variants.items()
         if host_limits(entry) and entry.disturbance
     ]
 
 
 def _skipped(result: Result) -> list[str]:
     return [
-        f"In arm {arm} this kernel skipped BPF programs,"
+        f"In variant {variant} this kernel skipped BPF programs,"
         f" {counted(entry.disturbance.skipped, 'time')} that were seen: each time a flow may have"
-        " sent all it had at once, so the arm looks worse than on a kernel that doesn't"
+        " sent all it had at once, so the variant looks worse than on a kernel that doesn't"
         " (bpf/README.md)."
-        for arm, entry in result.arms.items()
+        for variant, entry in result.variants.items()
         if entry.disturbance and entry.disturbance.skipped
     ]
 
 
 def _no_room(result: Result) -> list[str]:
     bound = result.schedules.get("bound")
-    baseline = result.arms.get(result.baseline or "")
+    baseline = result.variants.get(result.baseline or "")
     if not bound or not baseline:
         return []
     ratio = baseline.ratio_to_bound
@@ -171,23 +178,25 @@ def _no_room(result: Result) -> list[str]:
 
 
 def _no_jitter(run: Run) -> list[str]:
-    rows = run.iterations[run.iterations["arm"] != ALONE]
-    spread = rows.groupby(["arm", "repetition", "job"])["compute_s"].agg(["std", "mean", "count"])
+    rows = run.iterations[run.iterations["variant"] != ALONE]
+    spread = rows.groupby(["variant", "repetition", "job"])["compute_s"].agg(
+        ["std", "mean", "count"]
+    )
     spread = spread[(spread["count"] >= 10) & (spread["mean"] > 0)]
     if len(spread) and (spread["std"] / spread["mean"]).max() < 0.005:
         return [
             "The compute times don't vary: jobs that happen not to collide stay apart under any "
-            "congestion control, so arms can look interleaved by luck."
+            "congestion control, so variants can look interleaved by luck."
         ]
     return []
 
 
 def _few(result: Result) -> list[str]:
     few = []
-    for arm, entry in result.arms.items():
+    for variant, entry in result.variants.items():
         times_of_jobs = [job.iteration_s for job in entry.jobs.values()]
         if times_of_jobs and min(times.count for times in times_of_jobs if times) < FEW_ITERATIONS:
-            few.append(arm)
+            few.append(variant)
     if not few:
         return []
     return [
@@ -198,11 +207,12 @@ def _few(result: Result) -> list[str]:
 
 def _blind_backend(result: Result) -> list[str]:
     sentences = []
-    for arm, entry in result.arms.items():
+    for variant, entry in result.variants.items():
         seen = entry.kernel.events_per_burst if entry.kernel else None
         if seen is not None and not 0.9 <= seen <= 1.1:
             sentences.append(
-                f"In arm {arm} the kernel ended {seen:.2f} iterations per burst sent, where 1 is "
+                f"In variant {variant} the kernel ended {seen:.2f} iterations per burst sent,"
+                f" where 1 is "
                 "right: it takes the jobs' bursts for something else."
             )
     return sentences
@@ -210,12 +220,13 @@ def _blind_backend(result: Result) -> list[str]:
 
 def _missed_turns(result: Result) -> list[str]:
     sentences = []
-    for arm, entry in result.arms.items():
+    for variant, entry in result.variants.items():
         realigned = entry.plan.realigned if entry.plan else None
         iterations = entry.iteration_s.count if entry.iteration_s else None
         if realigned and iterations and realigned > MANY_REALIGNED * iterations:
             sentences.append(
-                f"In arm {arm} {realigned} of {iterations} iterations came too late for their turn,"
+                f"In variant {variant} {realigned} of {iterations} iterations came too late for"
+                f" their turn,"
                 " which cost most of one each: the jobs vary more than the plan allows for; more"
                 " `room` gives longer turns and fewer of these."
             )

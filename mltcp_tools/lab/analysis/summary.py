@@ -19,8 +19,6 @@ from mltcp_tools.lab.analysis.planned import planned_of
 from mltcp_tools.lab.analysis.reference import Reference, make_reference
 from mltcp_tools.lab.analysis.result import (
     AloneResult,
-    ArmRepetition,
-    ArmResult,
     Disturbed,
     Interleaved,
     JobResult,
@@ -33,6 +31,8 @@ from mltcp_tools.lab.analysis.result import (
     ScheduleResult,
     Spread,
     Times,
+    VariantRepetition,
+    VariantResult,
     fields_of,
 )
 from mltcp_tools.lab.analysis.soundness import failures, warnings_of
@@ -51,8 +51,14 @@ def summarise(run: Run, settled_from: int = metrics.SETTLED_FROM) -> Result:
 def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Result:
     """`summarise` for a run and its reference that were made already."""
     run = quiet.run
-    tables = {arm: run.iterations[run.iterations["arm"] == arm] for arm in run.arm_names}
-    arms = {arm: _arm(run, arm, table, reference, settled_from) for arm, table in tables.items()}
+    tables = {
+        variant: run.iterations[run.iterations["variant"] == variant]
+        for variant in run.variant_names
+    }
+    variants = {
+        variant: _variant(run, variant, table, reference, settled_from)
+        for variant, table in tables.items()
+    }
     schedules = {
         str(name): _schedule(table, reference.bursts[name], reference, settled_from)
         for name, table in reference.iterations.items()
@@ -62,25 +68,25 @@ def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Res
         for job in schedules["alone"].jobs.values():
             job.overlap = None
     problems = [*run.problems, *reference.problems]
-    for arm, plan in planned_of(run, problems).items():
-        arms[arm].plan = plan
-    for arm, neighbours in neighbours_of(run).items():
-        arms[arm].neighbours = neighbours
-    for arm, jain in jains_of(run).items():
-        arms[arm].jain = jain
-    for arm, entry in arms.items():
-        entry.base = run.base_of(arm)
-        entry.disturbance = _disturbance(quiet, arm)
-    wrong = failures(run, arms, reference.lone)
+    for variant, plan in planned_of(run, problems).items():
+        variants[variant].plan = plan
+    for variant, neighbours in neighbours_of(run).items():
+        variants[variant].neighbours = neighbours
+    for variant, jain in jains_of(run).items():
+        variants[variant].jain = jain
+    for variant, entry in variants.items():
+        entry.base = run.base_of(variant)
+        entry.disturbance = _disturbance(quiet, variant)
+    wrong = failures(run, variants, reference.lone)
     gains, speedups = _comparisons(
-        {arm: table for arm, table in tables.items() if arm not in quiet.void},
+        {variant: table for variant, table in tables.items() if variant not in quiet.void},
         None if wrong else reference.iterations.get("bound"),
         run.baseline,
     )
-    for arm, gain in gains.items():
-        arms[arm].captured_gain = gain
+    for variant, gain in gains.items():
+        variants[variant].captured_gain = gain
     if not wrong and run.baseline not in quiet.void:
-        _gains_of_schedules(schedules, arms.get(run.baseline or ""))
+        _gains_of_schedules(schedules, variants.get(run.baseline or ""))
     result = Result(
         run=run.path.resolve().name,
         experiment=run.experiment.document,
@@ -90,15 +96,19 @@ def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Res
         lone_comm_s=reference.lone_comm_s,
         lone=reference.lone,
         alone=_alone(run, settled_from),
-        arms=arms,
+        variants=variants,
         schedules=schedules,
         speedup=speedups,
         failures=wrong,
         problems=[*problems, *wrong],
     )
     result.missed = run.experiment.expect.missed(
-        {arm: each.iteration_s.mean for arm, each in arms.items() if each.iteration_s},
-        {arm: each.captured_gain.value for arm, each in arms.items() if each.captured_gain},
+        {variant: each.iteration_s.mean for variant, each in variants.items() if each.iteration_s},
+        {
+            variant: each.captured_gain.value
+            for variant, each in variants.items()
+            if each.captured_gain
+        },
     )
     result.warnings = [*warnings_of(run, result), *quiet.sentences()]
     result.headline = headline(result)
@@ -113,7 +123,7 @@ def _times(table: pd.DataFrame) -> Times:
 
 
 def _alone(run: Run, settled_from: int) -> AloneResult | None:
-    table = run.iterations[run.iterations["arm"] == ALONE]
+    table = run.iterations[run.iterations["variant"] == ALONE]
     if table.empty:
         return None
     settled = metrics.settled(table, settled_from)
@@ -121,7 +131,7 @@ def _alone(run: Run, settled_from: int) -> AloneResult | None:
         cc=run.experiment.lone_cc,
         **fields_of(_times(table)),
         settled_mean_s=settled.mean if settled else None,
-        link=_packets(run.arms[run.arms["arm"] == ALONE]),
+        link=_packets(run.variants[run.variants["variant"] == ALONE]),
         jobs={str(job): _times(rows) for job, rows in table.groupby("job", sort=False)},
     )
 
@@ -142,7 +152,7 @@ def _job(table: pd.DataFrame, settled_from: int, overlap: float | None) -> JobRe
 def _schedule(
     table: pd.DataFrame, bursts: pd.DataFrame, reference: Reference, settled_from: int
 ) -> ScheduleResult:
-    """Return the figures that arms and schedules have in common."""
+    """Return the figures that variants and schedules have in common."""
     overlap, overlap_of_jobs = metrics.overlap(bursts)
     for name, other in reference.iterations.items():
         table = metrics.with_time_of(table, other, f"{name}_s")
@@ -184,23 +194,23 @@ def _repetition(number: int, table: pd.DataFrame, settled_from: int) -> Repetiti
     )
 
 
-def _arm(
-    run: Run, arm: str, table: pd.DataFrame, reference: Reference, settled_from: int
-) -> ArmResult:
-    bursts = run.bursts[run.bursts["arm"] == arm]
+def _variant(
+    run: Run, variant: str, table: pd.DataFrame, reference: Reference, settled_from: int
+) -> VariantResult:
+    bursts = run.bursts[run.bursts["variant"] == variant]
     common = _schedule(table, bursts, reference, settled_from)
-    rows = run.arms[run.arms["arm"] == arm]
+    rows = run.variants[run.variants["variant"] == variant]
     ran: dict[int, dict[Any, Any]] = {row["repetition"]: row for row in rows.to_dict("records")}
     repetitions = [
-        ArmRepetition(
+        VariantRepetition(
             **fields_of(each),
             duration_s=ran.get(each.repetition, {}).get("duration_s"),
             cpu_busy=ran.get(each.repetition, {}).get("cpu_busy"),
         )
         for each in common.per_repetition
     ]
-    return ArmResult(
-        cc=run.experiment.arms.get(arm, {}).get("cc"),
+    return VariantResult(
+        cc=run.experiment.variants.get(variant, {}).get("cc"),
         **fields_of(common) | {"per_repetition": repetitions},
         link=Link(
             utilisation=metrics.utilisation(rows, run.experiment.rate_bps),
@@ -209,9 +219,9 @@ def _arm(
             queue=_queue(rows),
         ),
         cpu_busy=rows["cpu_busy"].max() if len(rows) else None,
-        kernel=_kernel(run, arm),
+        kernel=_kernel(run, variant),
         phases=phases_of(table, reference.iterations.get("bound")),
-        spread_of_completion=_spread_of_completion(run, arm),
+        spread_of_completion=_spread_of_completion(run, variant),
     )
 
 
@@ -226,7 +236,7 @@ def _queue(rows: pd.DataFrame) -> Queue | None:
 
 
 def _packets(rows: pd.DataFrame) -> Packets:
-    """Packets of some rows of the table arms."""
+    """Packets of some rows of the table variants."""
     return Packets(
         drops=_total(rows["link_drops"]),
         marks=_total(rows["link_marks"]),
@@ -234,11 +244,11 @@ def _packets(rows: pd.DataFrame) -> Packets:
     )
 
 
-def _disturbance(quiet: Quiet, arm: str) -> Disturbed | None:
-    known = quiet.of(arm)
+def _disturbance(quiet: Quiet, variant: str) -> Disturbed | None:
+    known = quiet.of(variant)
     if not known:
         return None
-    void = arm in quiet.void
+    void = variant in quiet.void
     shown = known if void else [each for each in known if not each.disturbed]
     worst = max(shown, key=lambda each: each.share)
     return Disturbed(
@@ -250,9 +260,9 @@ def _disturbance(quiet: Quiet, arm: str) -> Disturbed | None:
     )
 
 
-def _spread_of_completion(run: Run, arm: str) -> Distribution | None:
+def _spread_of_completion(run: Run, variant: str) -> Distribution | None:
     several = [name for name, job in run.experiment.jobs.items() if job.flows > 1]
-    bursts = run.bursts[(run.bursts["arm"] == arm) & run.bursts["job"].isin(several)]
+    bursts = run.bursts[(run.bursts["variant"] == variant) & run.bursts["job"].isin(several)]
     return metrics.distribution(bursts["end_s"] - bursts["first_end_s"])
 
 
@@ -260,11 +270,11 @@ def _total(values: pd.Series[float]) -> int | None:
     return int(values.sum()) if values.notna().any() else None
 
 
-def _kernel(run: Run, arm: str) -> Kernel | None:
-    events = run.flow_events[run.flow_events["arm"] == arm]
+def _kernel(run: Run, variant: str) -> Kernel | None:
+    events = run.flow_events[run.flow_events["variant"] == variant]
     if events.empty:
         return None
-    bursts = run.bursts[run.bursts["arm"] == arm]
+    bursts = run.bursts[run.bursts["variant"] == variant]
     jobs = run.experiment.jobs
     flows = bursts["job"].map(lambda job: jobs[job].carrying if job in jobs else 1).astype(float)
     return Kernel(
@@ -281,7 +291,8 @@ def _comparisons(
     dict[str, Estimate | None],
     dict[str, dict[str, dict[str, Estimate | None]]],
 ]:
-    """Captured gain per arm and speed-up of each arm over each other, on shared iterations."""
+    """Captured gain per variant and speed-up of each variant over each other, on shared
+    iterations."""
     named = dict(tables)
     if bound is not None:
         named["\0bound"] = bound
@@ -303,21 +314,21 @@ def _comparisons(
 
     gains: dict[str, Estimate | None] = {}
     speedups: dict[str, dict[str, dict[str, Estimate | None]]] = {}
-    for arm in tables:
-        if baseline in tables and bound is not None and arm != baseline:
-            parts = replicates(str(baseline), arm, "\0bound")
+    for variant in tables:
+        if baseline in tables and bound is not None and variant != baseline:
+            parts = replicates(str(baseline), variant, "\0bound")
             gain = bootstrap.gain_of_means(*parts) if parts else None
-            gains[arm] = bootstrap.estimate(*gain) if gain else None
-        speedups[arm] = {}
+            gains[variant] = bootstrap.estimate(*gain) if gain else None
+        speedups[variant] = {}
         for other in tables:
-            parts = replicates(other, arm) if other != arm else None
+            parts = replicates(other, variant) if other != variant else None
             if parts:
-                speedups[arm][other] = bootstrap.combine(bootstrap.speedup, *parts)
+                speedups[variant][other] = bootstrap.combine(bootstrap.speedup, *parts)
     return gains, speedups
 
 
 def _gains_of_schedules(
-    schedules: Mapping[str, ScheduleResult], baseline: ArmResult | None
+    schedules: Mapping[str, ScheduleResult], baseline: VariantResult | None
 ) -> None:
     bound = schedules.get("bound")
     if not (baseline and baseline.iteration_s and bound and bound.iteration_s):

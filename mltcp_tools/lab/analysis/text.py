@@ -37,8 +37,8 @@ def render_text(result: Mapping[str, Any]) -> str:
     parts = [textwrap.shorten(title, WIDTH, placeholder=" …")]
     if result["environment"].get("simulated"):
         parts[0] += f"\n{SIMULATED}"
-    if result["arms"]:
-        parts += [arms_table(result), _legend(result)]
+    if result["variants"]:
+        parts += [variants_table(result), _legend(result)]
         more = (
             _details_table(result),
             _host_table(result),
@@ -62,11 +62,11 @@ def render_text(result: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def arms_table(result: Mapping[str, Any]) -> str:
-    """One line per arm, then one per schedule."""
+def variants_table(result: Mapping[str, Any]) -> str:
+    """One line per variant, then one per schedule."""
     unit, seconds = time_unit(result)
     times = (f"mean {unit}", "p50", "p95", "p99", "late", "x mean", "x p99")
-    head = ("arm", *times, "captured gain", "olap", "from", "link")
+    head = ("variant", *times, "captured gain", "olap", "from", "link")
     speedup, baseline = result["speedup"], result["baseline"]
 
     def cells(name: str, entry: Mapping[str, Any], estimates: Mapping[str, Any]) -> list[str]:
@@ -87,13 +87,13 @@ def arms_table(result: Mapping[str, Any]) -> str:
 
     rows: list[list[str] | None] = [
         cells(name, entry, speedup.get(name, {}).get(baseline, {}))
-        for name, entry in result["arms"].items()
+        for name, entry in result["variants"].items()
     ]
     if result["alone"]:
         nothing = dict.fromkeys(("captured_gain", "overlap", "interleaved_from"))
         title = f"alone ({result['alone']['cc']})" if result["alone"]["cc"] else "alone"
         rows += [None, cells(title, nothing | result["alone"] | {"link": None}, {})]
-    base = result["arms"].get(baseline)
+    base = result["variants"].get(baseline)
     if result["schedules"]:
         rows.append(None)
         for name in SCHEDULES:
@@ -151,9 +151,9 @@ def _needs(result: Mapping[str, Any], seconds: Callable[[float | None], str]) ->
 def _details_table(result: Mapping[str, Any]) -> str:
     baseline = result["baseline"]
     unit, seconds = time_unit(result)
-    spread = any(entry["spread_of_completion"] for entry in result["arms"].values())
+    spread = any(entry["spread_of_completion"] for entry in result["variants"].values())
     rows = []
-    for name, entry in result["arms"].items():
+    for name, entry in result["variants"].items():
         estimates = result["speedup"].get(name, {}).get(baseline, {})
         completion = entry["spread_of_completion"] or dict.fromkeys(("mean", "p99"))
         overlap, link = entry["overlap"] or {}, entry["link"]
@@ -172,7 +172,7 @@ def _details_table(result: Mapping[str, Any]) -> str:
                 *(seconds(completion[key]) for key in ("mean", "p99") if spread),
             ]
         )
-    head = ["arm", "x mean [95 %]", "x p99 [95 %]", "olap 1st third", "last", "drops"]
+    head = ["variant", "x mean [95 %]", "x p99 [95 %]", "olap 1st third", "last", "drops"]
     if not spread:
         return table(head, rows)
     return table([*head, f"spread {unit}", "p99"], rows) + (
@@ -182,20 +182,20 @@ def _details_table(result: Mapping[str, Any]) -> str:
 
 def _host_table(result: Mapping[str, Any]) -> str:
     """The use of the link and the processors; nothing where nobody watched."""
-    shown = {name: entry["disturbance"] or {} for name, entry in result["arms"].items()}
-    if not any(shown.values()) and all(e["cpu_busy"] is None for e in result["arms"].values()):
+    shown = {name: entry["disturbance"] or {} for name, entry in result["variants"].items()}
+    if not any(shown.values()) and all(e["cpu_busy"] is None for e in result["variants"].values()):
         return ""
     rows = [
         [
             clip(name),
-            number(result["arms"][name]["link"]["sending"], ".0%"),
-            number(result["arms"][name]["cpu_busy"], ".0%"),
+            number(result["variants"][name]["link"]["sending"], ".0%"),
+            number(result["variants"][name]["cpu_busy"], ".0%"),
             number(disturbance.get("busiest"), ".0%"),
             number(disturbance.get("share"), ".0%"),
         ]
         for name, disturbance in shown.items()
     ]
-    return table(["arm", "link while sending", "CPUs", "busiest", "disturbed"], rows) + (
+    return table(["variant", "link while sending", "CPUs", "busiest", "disturbed"], rows) + (
         "\nlink while sending: share of its rate that jobs reached while any of them sent. CPUs,"
         " busiest: share\nof the time in use, of all and of the busiest one."
     )
@@ -207,7 +207,7 @@ def _jobs_table(result: Mapping[str, Any]) -> str:
         return ""
     unit, seconds = time_unit(result)
     rows: list[list[str] | None] = []
-    for name, entry in result["arms"].items():
+    for name, entry in result["variants"].items():
         if rows:
             rows.append(None)
         for job, each in entry["jobs"].items():
@@ -223,7 +223,18 @@ def _jobs_table(result: Mapping[str, Any]) -> str:
                     number(each["overlap"], ".0%"),
                 ]
             )
-    head = ("arm", "job", f"mean {unit}", "p50", "p95", "p99", "comm", "/alone", "/bound", "olap")
+    head = (
+        "variant",
+        "job",
+        f"mean {unit}",
+        "p50",
+        "p95",
+        "p99",
+        "comm",
+        "/alone",
+        "/bound",
+        "olap",
+    )
     return table(head, rows)
 
 
@@ -237,10 +248,10 @@ def _parameters(result: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 def plans_table(result: Mapping[str, Any]) -> str:
-    """Per arm with a plan and job: its shift and turn, and how it kept to them."""
+    """Per variant with a plan and job: its shift and turn, and how it kept to them."""
     rows: list[list[str] | None] = []
     scores = []
-    for arm, entry in result["arms"].items():
+    for variant, entry in result["variants"].items():
         plan = entry["plan"]
         if not plan:
             continue
@@ -248,7 +259,7 @@ def plans_table(result: Mapping[str, Any]) -> str:
             rows.append(None)
         rows += [
             [
-                clip(arm),
+                clip(variant),
                 clip(job),
                 *(_milliseconds(each[key]) for key in ("shift_s", "turn_s", "waited_s")),
                 number(each["realigned"], ".0f"),
@@ -258,13 +269,13 @@ def plans_table(result: Mapping[str, Any]) -> str:
         ]
         per_minute = number(plan["realigned_per_minute"], ".1f")
         scores.append(
-            f"{arm}: score {number(plan['score'], '.3f')} of at most"
+            f"{variant}: score {number(plan['score'], '.3f')} of at most"
             f" {number(plan['bound'], '.3f')}, turns {number(plan['stretch'], '.1%')} longer than"
             f" iterations alone, {per_minute} re-alignments per minute and job"
         )
     if not rows:
         return ""
-    head = ["arm", "job", "shift ms", "turn ms", "waits", "re-aligned", "per minute"]
+    head = ["variant", "job", "shift ms", "turn ms", "waits", "re-aligned", "per minute"]
     lines = [textwrap.fill(f"{each}.", WIDTH, break_on_hyphens=False) for each in scores]
     return "\n".join([table(head, rows), *lines])
 
@@ -274,17 +285,17 @@ def _milliseconds(seconds: float | None) -> str:
 
 
 def phases_table(result: Mapping[str, Any]) -> str:
-    """Per arm and phase, where jobs come late or leave early."""
+    """Per variant and phase, where jobs come late or leave early."""
     unit, seconds = time_unit(result)
     rows: list[list[str] | None] = []
-    for arm, entry in result["arms"].items():
+    for variant, entry in result["variants"].items():
         if rows and entry["phases"]:
             rows.append(None)
         for phase in entry["phases"]:
             times = phase["iteration_s"]
             rows.append(
                 [
-                    clip(arm),
+                    clip(variant),
                     clip(", ".join(phase["jobs"]), 40),
                     *(seconds(times[key]) for key in ("mean", "p50", "p99")),
                     seconds(phase["bound_s"]),
@@ -294,18 +305,18 @@ def phases_table(result: Mapping[str, Any]) -> str:
     if not rows:
         return ""
     return table(
-        ["arm", "while these run", f"mean {unit}", "p50", "p99", "bound", "iterations"], rows
+        ["variant", "while these run", f"mean {unit}", "p50", "p99", "bound", "iterations"], rows
     )
 
 
 def neighbours_table(result: Mapping[str, Any]) -> str:
-    """Per arm and neighbour what it got, and over what it got in the arm's base."""
+    """Per variant and neighbour what it got, and over what it got in the variant's base."""
     rows: list[list[str] | None] = []
-    for arm, entry in result["arms"].items():
+    for variant, entry in result["variants"].items():
         if rows and entry["neighbours"]:
             rows.append(None)
         for name, each in entry["neighbours"].items():
-            row = [clip(arm), clip(name), each["cc"] or NONE]
+            row = [clip(variant), clip(name), each["cc"] or NONE]
             ratio = each["ratio_to_base"]
             if each["kind"] == "bulk":
                 rate = each["throughput_bps"]
@@ -321,16 +332,16 @@ def neighbours_table(result: Mapping[str, Any]) -> str:
                 rows.append([*row, *[NONE] * 4, *cells, *ratios])
     if not rows:
         return ""
-    head = ["arm", "neighbour", "cc", "Mbit/s", "min", "max", "/base"]
+    head = ["variant", "neighbour", "cc", "Mbit/s", "min", "max", "/base"]
     shown = [table([*head, "mean ms", "p50", "p99", "/base", "p99"], rows)]
-    bases = [f"{arm}: {e['base']}" for arm, e in result["arms"].items() if e["base"]]
+    bases = [f"{variant}: {e['base']}" for variant, e in result["variants"].items() if e["base"]]
     shown.append(
         "Bulk flows: throughput, its mean, lowest and highest repetition; requests: completion "
-        f"time. /base: over that next to the arm's base ({', '.join(bases) or 'none'})."
+        f"time. /base: over that next to the variant's base ({', '.join(bases) or 'none'})."
     )
     jain = [
-        f"{arm} {e['jain']['value']:.3f}" + _of_base(e["jain"]["ratio_to_base"])
-        for arm, e in result["arms"].items()
+        f"{variant} {e['jain']['value']:.3f}" + _of_base(e["jain"]["ratio_to_base"])
+        for variant, e in result["variants"].items()
         if e["jain"]
     ]
     if jain:
@@ -344,13 +355,13 @@ def _of_base(ratio: float | None) -> str:
 
 def _spread_table(result: Mapping[str, Any]) -> str:
     numbers = sorted(
-        {each["repetition"] for e in result["arms"].values() for each in e["per_repetition"]}
+        {each["repetition"] for e in result["variants"].values() for each in e["per_repetition"]}
     )
     if len(numbers) < 2 or len(numbers) > 8:
         numbers = []
     unit, seconds = time_unit(result)
     rows: list[list[str]] = []
-    entries = {**result["arms"], **result["schedules"]}
+    entries = {**result["variants"], **result["schedules"]}
     for name, entry in entries.items():
         means = {each["repetition"]: each["mean_s"] for each in entry["per_repetition"]}
         spread = entry["spread_s"]

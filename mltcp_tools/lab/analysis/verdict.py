@@ -25,13 +25,13 @@ def changed_conditions(first: Run, second: Run) -> list[str]:
 
 
 def verdict(document: Mapping[str, Any]) -> list[str]:
-    """Return the verdict of a comparison, a sentence for each arm: of all jobs together, and of
+    """Return the verdict of a comparison, a sentence for each variant: of all jobs together, and of
     each.
     """
     if document["conditions"]:
         return ["The conditions changed, so there is no verdict."]
     found = []
-    for arm, entry in document["arms"].items():
+    for variant, entry in document["variants"].items():
         whole = (entry["speedup"] or {}).get("mean")
         if whole is None:
             continue
@@ -41,7 +41,7 @@ def verdict(document: Mapping[str, Any]) -> list[str]:
             if (speedup := (values["speedup"] or {}).get("mean"))
         ]
         listed = f" ({'; '.join(each)})" if len(each) > 1 else ""
-        found.append(f"{arm}: the second run is {_changed(whole)}{listed}.")
+        found.append(f"{variant}: the second run is {_changed(whole)}{listed}.")
     return found
 
 

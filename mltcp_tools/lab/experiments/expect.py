@@ -1,4 +1,4 @@
-"""The expectations of an experiment of its arms, so that whoever runs it learns whether it came
+"""The expectations of an experiment of its variants, so that whoever runs it learns whether it came
 out.
 
     expect:
@@ -26,17 +26,17 @@ _MOST = 100.0
 
 @dataclass(frozen=True)
 class Expect:
-    """gain: arm -> the least and the most of its captured gain. order: groups of arms, those with
-    the shortest mean iterations first."""
+    """gain: variant -> the least and the most of its captured gain. order: groups of variants,
+    those with the shortest mean iterations first."""
 
     gain: dict[str, tuple[float, float]] = field(default_factory=dict)
     order: tuple[tuple[str, ...], ...] = ()
 
-    def of(self, arms: Collection[str]) -> Expect:
-        """Return the expectations of these arms alone."""
-        groups = (tuple(name for name in group if name in arms) for group in self.order)
+    def of(self, variants: Collection[str]) -> Expect:
+        """Return the expectations of these variants alone."""
+        groups = (tuple(name for name in group if name in variants) for group in self.order)
         order = tuple(group for group in groups if group)
-        gain = {name: bounds for name, bounds in self.gain.items() if name in arms}
+        gain = {name: bounds for name, bounds in self.gain.items() if name in variants}
         return Expect(gain, order if len(order) > 1 else ())
 
     def document(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Expect:
 
     def missed(self, means_s: Mapping[str, float], gains: Mapping[str, float]) -> list[str]:
         """Sentences on what didn't come out. means_s, gains: mean iteration and captured gain of
-        the arms of which they are known."""
+        the variants of which they are known."""
         said = []
         for name, (least, most) in self.gain.items():
             gain = gains.get(name)
@@ -70,20 +70,22 @@ class Expect:
         return said
 
 
-def read_expect(top: Section, arms: Collection[str]) -> Expect:
-    """The expectations of an experiment with these arms."""
+def read_expect(top: Section, variants: Collection[str]) -> Expect:
+    """The expectations of an experiment with these variants."""
     section = top.section("expect", FIELDS)
     if section is None:
         return Expect()
-    gains = section.section("gain", tuple(arms))
+    gains = section.section("gain", tuple(variants))
     gain = {name: gains.get(name, _bounds) for name in gains} if gains is not None else {}
     order: tuple[tuple[str, ...], ...] = section.get("order", _groups, ())
     named = [name for group in order for name in group]
     for name in named:
-        if name not in arms or named.count(name) > 1:
-            raise section.error(f"{name!r} must be one of {', '.join(arms)}, once.", "order")
+        if name not in variants or named.count(name) > 1:
+            raise section.error(f"{name!r} must be one of {', '.join(variants)}, once.", "order")
     if len(order) == 1:
-        raise section.error("one group of arms has no order; name what is slower, too.", "order")
+        raise section.error(
+            "one group of variants has no order; name what is slower, too.", "order"
+        )
     return Expect(gain, order)
 
 
@@ -98,7 +100,7 @@ def _bounds(value: object) -> tuple[float, float]:
 
 def _groups(value: object) -> tuple[tuple[str, ...], ...]:
     if not isinstance(value, list):
-        raise UsageError(f"{value!r} is not a list of arms, or of lists of arms.")
+        raise UsageError(f"{value!r} is not a list of variants, or of lists of variants.")
     return tuple(
         tuple(map(str, each)) if isinstance(each, list) else (str(each),) for each in value
     )

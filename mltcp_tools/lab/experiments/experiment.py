@@ -14,8 +14,8 @@ The file is YAML (`reading.load_experiment` reads and validates it):
       - {name: slow, bytes: 2.5MB, compute: 340ms, rate: 100mbit, start: 8s, iterations: 20}
     neighbours:
       - {name: bulk, cc: cubic, count: 2}
-      - {name: rpc, cc: arm, size: 20kB, think: 30ms, jitter: 20%}
-    arms:
+      - {name: rpc, cc: variant, size: 20kB, think: 30ms, jitter: 20%}
+    variants:
       cubic: {cc: cubic}
       mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25, base: cubic}
       told: {cc: mltcp, told: true}
@@ -28,22 +28,23 @@ The file is YAML (`reading.load_experiment` reads and validates it):
     alone: {iterations: 20}
     expect: {gain: {mltcp: 80%}, order: [mltcp, cubic]}    # see expect.py
 
-In arms with priorities, a job with `compress: {to: 25%, cost: 1ms}` sends only that share of a
+In variants with priorities, a job with `compress: {to: 25%, cost: 1ms}` sends only that share of a
 burst that is ready while another job's is under way; compressing takes that long (without `cost`,
 as long as at 44.5 GB/s).
 
-Required are `name`, `jobs` (with `bytes` and `compute`) and `arms` (with `cc`). A `count` above 1
-names the jobs `job-1`, `job-2`, … `start` is a time or `random`: drawn anew in every repetition,
+Required are `name`, `jobs` (with `bytes` and `compute`) and `variants` (with `cc`). A `count` above
+1 names the jobs `job-1`, `job-2`, … `start` is a time or `random`: drawn anew in every repetition,
 within one iteration of the job alone. A job may have its own number of `iterations`, so that jobs
 of different periods share the link for the same time, or leave early; with a late `start` it comes
 late. `split`, `active`, `chunk` and `rate` are the weights, active, chunk and rate_bps of
-`emulator.job.JobSpec`. An arm whose `cc` begins with `mltcp` takes
+`emulator.job.JobSpec`. A variant whose `cc` begins with `mltcp` takes
 any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
 `told` does: then it gets the job's bytes and half its compute time; with `fine_stamps` both ends'
-time stamps count microseconds (kernel 6.7). `base` names the arm with whose
-neighbours its neighbours are compared; unless given, that is the arm with the congestion control
-that it builds on. `treatment` is what else is done to the arm's jobs (treatments.py). With `each`
-an arm stands for several (each.py). `alone: {iterations: 0}` leaves the jobs' lone runs out.
+time stamps count microseconds (kernel 6.7). `base` names the variant with whose
+neighbours its neighbours are compared; unless given, that is the variant with the congestion
+control that it builds on. `treatment` is what else is done to the variant's jobs (treatments.py).
+With `each` a variant stands for several (each.py). `alone: {iterations: 0}` leaves the jobs' lone
+runs out.
 
 In place of `link` there may be several bottlenecks, `links: {one: {rate: …}, two: …}`, without
 delay or loss; then each job and neighbour names those it crosses, in order: `links: [one, two]`.
@@ -54,8 +55,8 @@ hosts: 4, spines: 2, access: {rate: …}, uplink: {rate: …}}`; then each job h
 `{name: a, pattern: ring, hosts: [r1h1, r1h2, r2h1, r2h2], bytes: 1MB, compute: 90ms}`.
 
 Neighbours are other traffic on the link (neighbours.py): bulk flows, and with `size` requests. They
-run in every arm but `alone`, from its start until the last job has ended, with the same congestion
-control in all of them or, with `cc: arm`, with the arm's own.
+run in every variant but `alone`, from its start until the last job has ended, with the same
+congestion control in all of them or, with `cc: variant`, with the variant's own.
 """
 
 from __future__ import annotations
@@ -71,13 +72,13 @@ import yaml
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import exact_bytes, exact_seconds
 from mltcp_tools.lab.emulator.patterns import Connection
-from mltcp_tools.lab.experiments.arms import ALONE, Arm
 from mltcp_tools.lab.experiments.expect import Expect
 from mltcp_tools.lab.experiments.fabric import Fabric
 from mltcp_tools.lab.experiments.fields import document_of
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.neighbours import OWN, Neighbour
+from mltcp_tools.lab.experiments.variants import ALONE, Variant
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Experiment:
     sysctls: dict[str, str]
     jobs: tuple[ExperimentJob, ...]
     neighbours: tuple[Neighbour, ...]
-    arms: tuple[Arm, ...]
+    variants: tuple[Variant, ...]
     baseline: str
     iterations: int
     repetitions: int
@@ -104,11 +105,12 @@ class Experiment:
     alone_iterations: int
     expect: Expect = dataclasses.field(default_factory=Expect)
 
-    def arm(self, name: str) -> Arm:
-        """The arm called `name`; `alone` is the baseline's congestion control under that name."""
+    def variant(self, name: str) -> Variant:
+        """The variant called `name`; `alone` is the baseline's congestion control under that
+        name."""
         if name == ALONE:
-            return dataclasses.replace(self.arm(self.baseline), name=ALONE, treatments=())
-        return next(arm for arm in self.arms if arm.name == name)
+            return dataclasses.replace(self.variant(self.baseline), name=ALONE, treatments=())
+        return next(variant for variant in self.variants if variant.name == name)
 
     def job(self, name: str) -> ExperimentJob:
         """The job called `name`."""
@@ -116,14 +118,14 @@ class Experiment:
 
     def congestion_controls(self) -> dict[str, str]:
         """All congestion controls that run, each with what asks for it first, for messages."""
-        asked = {arm.cc: f"arm {arm.name}" for arm in reversed(self.arms)}
+        asked = {variant.cc: f"variant {variant.name}" for variant in reversed(self.variants)}
         for neighbour in self.neighbours:
             if neighbour.cc != OWN:
                 asked.setdefault(neighbour.cc, f"neighbour {neighbour.name}")
         return asked
 
     def iterations_of(self, job: ExperimentJob) -> int:
-        """Return how many iterations `job` runs in every arm but `alone`."""
+        """Return how many iterations `job` runs in every variant but `alone`."""
         return job.iterations or self.iterations
 
     def lone_jobs(self) -> list[ExperimentJob]:
@@ -137,28 +139,29 @@ class Experiment:
         self, repetition: int, job: ExperimentJob, connection: Connection
     ) -> tuple[int, int]:
         """The spines (from 1) that packets of the job's connection take ahead and back: the same in
-        every arm of a repetition."""
+        every variant of a repetition."""
         assert self.fabric is not None
         key = (self.seed, repetition, job.name, *connection)
         return self.fabric.spine(*key, "ahead"), self.fabric.spine(*key, "back")
 
     def job_seed(self, repetition: int, job: ExperimentJob) -> int:
-        """Seed of the job's compute times: the same in every arm of a repetition."""
+        """Seed of the job's compute times: the same in every variant of a repetition."""
         return int(self._draws(repetition, job).generate_state(1)[0])
 
     def neighbour_seed(self, repetition: int, neighbour: Neighbour) -> int:
-        """Seed of the neighbour's pauses: the same in every arm of a repetition."""
+        """Seed of the neighbour's pauses: the same in every variant of a repetition."""
         number = len(self.jobs) + self.neighbours.index(neighbour)
         return int(self._sequence(repetition, number).generate_state(1)[0])
 
     def link_seed(self, repetition: int) -> int:
-        """Seed of what happens on the link at random where it is simulated: the same in every arm
-        of a repetition."""
+        """Seed of what happens on the link at random where it is simulated: the same in every
+        variant of a repetition."""
         number = len(self.jobs) + len(self.neighbours)
         return int(self._sequence(repetition, number).generate_state(1)[0])
 
     def start_delay(self, repetition: int, job: ExperimentJob) -> float:
-        """Seconds from the arm's start to the job's first iteration: the same in every arm."""
+        """Seconds from the variant's start to the job's first iteration: the same in every
+        variant."""
         if job.start is not None:
             return job.start
         rate = min((self.links[name].rate for name in job.links), default=self.link.rate)
@@ -175,7 +178,7 @@ class Experiment:
     def override(
         self,
         *,
-        arms: Collection[str] = (),
+        variants: Collection[str] = (),
         iterations: int | None = None,
         repetitions: int | None = None,
         seed: int | None = None,
@@ -183,24 +186,27 @@ class Experiment:
     ) -> Experiment:
         """A copy with what the command line asks for; jobs' own `iterations` scale along.
 
-        Where `arms` leaves the baseline out, its first arm becomes the baseline.
+        Where `variants` leaves the baseline out, its first variant becomes the baseline.
         """
         changed = self
-        if arms:
-            known = [arm.name for arm in self.arms]
-            for name in arms:
+        if variants:
+            known = [variant.name for variant in self.variants]
+            for name in variants:
                 if name not in known:
                     raise UsageError(
-                        f"experiment {self.name} has no arm {name!r}; it has {', '.join(known)}."
+                        f"experiment {self.name} has no variant {name!r}; it has"
+                        f" {', '.join(known)}."
                     )
             kept = tuple(
-                dataclasses.replace(arm, base=arm.base if arm.base in arms else None)
-                for arm in changed.arms
-                if arm.name in arms
+                dataclasses.replace(
+                    variant, base=variant.base if variant.base in variants else None
+                )
+                for variant in changed.variants
+                if variant.name in variants
             )
-            baseline = self.baseline if self.baseline in arms else kept[0].name
-            expect = self.expect.of(arms)
-            changed = dataclasses.replace(changed, arms=kept, baseline=baseline, expect=expect)
+            baseline = self.baseline if self.baseline in variants else kept[0].name
+            expect = self.expect.of(variants)
+            changed = dataclasses.replace(changed, variants=kept, baseline=baseline, expect=expect)
         if iterations is not None:
             jobs = tuple(
                 dataclasses.replace(
@@ -234,7 +240,7 @@ class Experiment:
             "sysctls": dict(self.sysctls),
             "jobs": [_job_document(job) for job in self.jobs],
             "neighbours": [_neighbour_document(each) for each in self.neighbours],
-            "arms": {arm.name: arm.document() for arm in self.arms},
+            "variants": {variant.name: variant.document() for variant in self.variants},
             "baseline": self.baseline,
             "iterations": self.iterations,
             "repetitions": self.repetitions,

@@ -65,7 +65,7 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Compress:
-    """In arms with priorities, a burst that isn't first is sent as a share of its bytes."""
+    """In variants with priorities, a burst that isn't first is sent as a share of its bytes."""
 
     to: float = declared(
         values.within(parse_fraction, 0.001, 0.999, "(0.1% to 99.9%)"),
@@ -230,7 +230,7 @@ class ExperimentJob:
     )
     compress: Compress | None = mapping(
         Compress,
-        "In arms with the treatment `priorities`, a burst that is ready while another job's is"
+        "In variants with the treatment `priorities`, a burst that is ready while another job's is"
         " under way is sent smaller.",
         simulated=True,
     )

@@ -4,7 +4,7 @@
     description: one line
     defaults:
       jobs: [{count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, start: random}]
-      arms: {reno: {cc: reno}, mltcp: {cc: mltcp}}
+      variants: {reno: {cc: reno}, mltcp: {cc: mltcp}}
       iterations: 40
     mixes:
       as-they-are: {}
@@ -18,7 +18,7 @@ defaults say of how much is run (`iterations`, `repetitions`, `seed`, `alone`) a
 mix names an experiment. `link`, `sysctls` and `alone` are overlaid field by field, everything else
 as a whole. With `each` a mix stands for several (each.py). Where `mixes` is the name or file of
 another matrix, the mixes are that one's, with the defaults laid over them: the same situations with
-other arms; what was expected of the former ones then counts no more.
+other variants; what was expected of the former ones then counts no more.
 
 Each mix has its run folder, called as itself, in the matrix's folder. A mix that is finished there
 isn't run again, so a matrix that was interrupted goes on where it was.
@@ -171,7 +171,7 @@ def _overlaid(own: Section, *sections: Section | None) -> yaml.MappingNode:
                 node = yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
             if field == "experiment":
                 continue
-            if field == "arms":  # what was expected was of other arms
+            if field == "variants":  # what was expected was of other variants
                 pairs = [(key, each) for key, each in node.value if key.value != "expect"]
                 node = yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
             if field in _OVERLAID and isinstance(value, yaml.MappingNode):
@@ -189,11 +189,11 @@ def _changes(section: Section | None) -> bool:
 
 
 def chosen(
-    matrix: Matrix, only: Collection[str], arms: Collection[str]
+    matrix: Matrix, only: Collection[str], variants: Collection[str]
 ) -> list[tuple[str, Experiment, list[str]]]:
-    """The mixes called for, each with those of its arms that are called for; empty: all.
+    """The mixes called for, each with those of its variants that are called for; empty: all.
 
-    Raises UsageError where there is no such mix, or a mix has none of the arms.
+    Raises UsageError where there is no such mix, or a mix has none of the variants.
     """
     for name in only:
         if name not in matrix.mixes:
@@ -202,12 +202,13 @@ def chosen(
             )
     found = []
     for name, experiment in matrix.mixes.items():
-        own = [arm.name for arm in experiment.arms if arm.name in arms]
+        own = [variant.name for variant in experiment.variants if variant.name in variants]
         if only and name not in only:
             continue
-        if arms and not own:
+        if variants and not own:
             raise UsageError(
-                f"mix {name} has none of the arms {', '.join(arms)}; leave it out with --only."
+                f"mix {name} has none of the variants {', '.join(variants)}; leave it out with"
+                f" --only."
             )
         found.append((name, experiment, own))
     return found

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from mltcp_tools.lab.emulator.job import MAX_BYTES, JobSpec
 
-OWN = "arm"
-"""As the `cc` of a neighbour: the congestion control of the arm that runs."""
+OWN = "variant"
+"""As the `cc` of a neighbour: the congestion control of the variant that runs."""
 
 # How often the bytes that a bulk flow has got across are looked at.
 SAMPLES_MS = 100
@@ -26,7 +26,7 @@ class Neighbour:
     """A bulk flow, or where `size` is given, requests of so many bytes each.
 
     think: seconds between a request's end and the next one; jitter: its standard deviation as a
-    share of it. start: seconds from the start of the arm. links: the names of those it crosses
+    share of it. start: seconds from the start of the variant. links: the names of those it crosses
     where there are several.
     """
 
@@ -38,9 +38,9 @@ class Neighbour:
     start: float = 0.0
     links: tuple[str, ...] = ()
 
-    def cc_in(self, arm_cc: str) -> str:
-        """Its congestion control in an arm that runs with `arm_cc`."""
-        return arm_cc if self.cc == OWN else self.cc
+    def cc_in(self, variant_cc: str) -> str:
+        """Its congestion control in a variant that runs with `variant_cc`."""
+        return variant_cc if self.cc == OWN else self.cc
 
     def spec(self, *, cc: str, seed: int) -> JobSpec:
         """The neighbour as the emulator runs it."""

@@ -15,7 +15,6 @@ from mltcp_tools.base.document import Section, meant, read_section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import parse_bytes, parse_fraction, parse_seconds
 from mltcp_tools.lab.emulator.job import MAX_BYTES, MIN_SHARE
-from mltcp_tools.lab.experiments.arms import ALONE, Arm, congestion_control, read_arms
 from mltcp_tools.lab.experiments.expect import read_expect
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.fabric import check_hosts, read_fabric
@@ -23,6 +22,7 @@ from mltcp_tools.lab.experiments.jobs import JOB_FIELDS, ExperimentJob, read_job
 from mltcp_tools.lab.experiments.links import Link, check_paths, read_links
 from mltcp_tools.lab.experiments.neighbours import OWN, Neighbour
 from mltcp_tools.lab.experiments.treatments import TurnsSettings
+from mltcp_tools.lab.experiments.variants import ALONE, Variant, congestion_control, read_variants
 
 MAX_JOBS = 200
 MAX_PLANNED = 32
@@ -103,17 +103,17 @@ def read_experiment(top: Section) -> Experiment:
     sysctls = _read_sysctls(top.section("sysctls", None))
     jobs = read_jobs(top)
     neighbours = read_neighbours(top, {job.name for job in jobs})
-    arms = read_arms(top)
+    variants = read_variants(top)
     check_hosts(top, jobs, fabric)
     if fabric is None:
         check_paths(top, (*jobs, *neighbours), links)
     elif neighbours:
         raise top.error("there are none in a fabric; leave them out.", "neighbours")
     alone = top.section("alone", ["iterations"])
-    _check_arms(top, arms, jobs, links)
+    _check_variants(top, variants, jobs, links)
     if fabric is not None:
-        _check_in_fabric(top, arms)
-    names = [arm.name for arm in arms]
+        _check_in_fabric(top, variants)
+    names = [variant.name for variant in variants]
     expect = read_expect(top, names)
     return Experiment(
         name=name,
@@ -124,7 +124,7 @@ def read_experiment(top: Section) -> Experiment:
         sysctls=sysctls,
         jobs=jobs,
         neighbours=neighbours,
-        arms=arms,
+        variants=variants,
         baseline=top.get(
             "baseline", values.choice(names), "cubic" if "cubic" in names else names[0]
         ),
@@ -136,33 +136,40 @@ def read_experiment(top: Section) -> Experiment:
     )
 
 
-def _check_arms(
-    top: Section, arms: Iterable[Arm], jobs: Sequence[ExperimentJob], links: Mapping[str, Link]
+def _check_variants(
+    top: Section,
+    variants: Iterable[Variant],
+    jobs: Sequence[ExperimentJob],
+    links: Mapping[str, Link],
 ) -> None:
-    """Raise UsageError for an arm that these jobs can't be run in."""
+    """Raise UsageError for a variant that these jobs can't be run in."""
     uneven = [job.name for job in jobs if job.uneven]
-    for arm in arms:
-        if arm.told and uneven:
+    for variant in variants:
+        if variant.told and uneven:
             raise top.error(
-                f"{arm.name} can't be `told` a flow's bytes: those of {uneven[0]} don't all carry"
+                f"{variant.name} can't be `told` a flow's bytes: those of {uneven[0]} don't all"
+                f" carry"
                 " the same.",
-                "arms",
+                "variants",
             )
-        if arm.treatment(TurnsSettings) and links and len(jobs) > MAX_PLANNED:
+        if variant.treatment(TurnsSettings) and links and len(jobs) > MAX_PLANNED:
             raise top.error(
-                f"{arm.name} can't have turns: over several links planning them takes"
+                f"{variant.name} can't have turns: over several links planning them takes"
                 f" {MAX_PLANNED} jobs at most, and there are {len(jobs)}.",
-                "arms",
+                "variants",
             )
 
 
-def _check_in_fabric(top: Section, arms: Iterable[Arm]) -> None:
-    for arm in arms:
-        if arm.told:
-            raise top.error(f"{arm.name} can't be `told` the bytes of flows in a fabric.", "arms")
-        if arm.treatments:
+def _check_in_fabric(top: Section, variants: Iterable[Variant]) -> None:
+    for variant in variants:
+        if variant.told:
             raise top.error(
-                f"{arm.name} has {arm.treatments[0].name}, which there isn't in a fabric.", "arms"
+                f"{variant.name} can't be `told` the bytes of flows in a fabric.", "variants"
+            )
+        if variant.treatments:
+            raise top.error(
+                f"{variant.name} has {variant.treatments[0].name}, which there isn't in a fabric.",
+                "variants",
             )
 
 
@@ -176,7 +183,7 @@ def _read_sysctls(section: Section | None) -> dict[str, str]:
         if key == _DEFAULT_CC:
             raise section.error(
                 "a namespace's default is never set (the kernel leaks a reference if the congestion"
-                " control is restricted); name it as the `cc` of an arm.",
+                " control is restricted); name it as the `cc` of a variant.",
                 key,
             )
         sysctls[key] = section.get(key, _sysctl_value)

@@ -1,4 +1,5 @@
-"""The order in which an experiment's arms run, and each arm's tasks: jobs and neighbours as tasks.
+"""The order in which an experiment's variants run, and each variant's tasks: jobs and neighbours as
+tasks.
 
 Testbed and simulator run the same tasks, so both face the same jobs.
 """
@@ -10,10 +11,10 @@ from typing import Any
 
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.lab.emulator.job import JobSpec
-from mltcp_tools.lab.experiments.arms import ALONE, Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.neighbours import SAMPLES_MS
+from mltcp_tools.lab.experiments.variants import ALONE, Variant
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Task:
 
 
 def schedule(experiment: Experiment) -> list[tuple[int, list[str]]]:
-    """The arms of each repetition (from 1), in the order in which they run."""
-    names = [arm.name for arm in experiment.arms]
+    """The variants of each repetition (from 1), in the order in which they run."""
+    names = [variant.name for variant in experiment.variants]
     if experiment.alone_iterations:
         names.insert(0, ALONE)
     order = []
@@ -43,30 +44,30 @@ def schedule(experiment: Experiment) -> list[tuple[int, list[str]]]:
 
 
 def total_iterations(experiment: Experiment) -> int:
-    """Iterations of all jobs in all arms and repetitions."""
-    arm = sum(experiment.iterations_of(job) for job in experiment.jobs)
+    """Iterations of all jobs in all variants and repetitions."""
+    variant = sum(experiment.iterations_of(job) for job in experiment.jobs)
     alone = len(experiment.lone_jobs()) * experiment.alone_iterations
-    return experiment.repetitions * (arm * len(experiment.arms) + alone)
+    return experiment.repetitions * (variant * len(experiment.variants) + alone)
 
 
 def tasks_of(
     experiment: Experiment,
-    arm: Arm,
+    variant: Variant,
     repetition: int,
     trace_ms: int = 0,
 ) -> list[list[Task]]:
-    """The jobs that run in the arm: all at once, or in `alone` one of each kind after another.
+    """The jobs that run in the variant: all at once, or in `alone` one of each kind after another.
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
     """
-    alone = arm.name == ALONE
+    alone = variant.name == ALONE
     tasks = []
     for sender, job in enumerate(experiment.lone_jobs() if alone else experiment.jobs):
         spec = job.spec(
             iterations=experiment.alone_iterations if alone else experiment.iterations_of(job),
             seed=experiment.job_seed(repetition, job),
             start_delay=0.0 if alone else experiment.start_delay(repetition, job),
-            cc=arm.cc,
+            cc=variant.cc,
         )
         trace = trace_ms if repetition == 1 else 0
         # Alone all may come from one sender, unless each has its own path.
@@ -75,17 +76,19 @@ def tasks_of(
     return [[task] for task in tasks] if alone else [tasks]
 
 
-def neighbour_tasks(experiment: Experiment, arm: Arm, repetition: int) -> list[Task]:
-    """The neighbours that run in the arm, behind the jobs' senders; none in `alone`."""
+def neighbour_tasks(experiment: Experiment, variant: Variant, repetition: int) -> list[Task]:
+    """The neighbours that run in the variant, behind the jobs' senders; none in `alone`."""
     tasks: list[Task] = []
     for sender, each in enumerate(experiment.neighbours, len(experiment.jobs)):
-        spec = each.spec(cc=each.cc_in(arm.cc), seed=experiment.neighbour_seed(repetition, each))
+        spec = each.spec(
+            cc=each.cc_in(variant.cc), seed=experiment.neighbour_seed(repetition, each)
+        )
         tasks.append(Task(each.name, sender, spec, SAMPLES_MS if each.size is None else 0))
-    return [] if arm.name == ALONE else tasks
+    return [] if variant.name == ALONE else tasks
 
 
-def parameters_of(arm: Arm, job: ExperimentJob) -> JobParams:
-    """The arm's parameters; where its flows are told, with the job's size and gap.
+def parameters_of(variant: Variant, job: ExperimentJob) -> JobParams:
+    """The variant's parameters; where its flows are told, with the job's size and gap.
 
     A burst's bytes are split evenly over its flows. The gap that ends an iteration is half of the
     compute time between two bursts.
@@ -94,5 +97,5 @@ def parameters_of(arm: Arm, job: ExperimentJob) -> JobParams:
         "total_bytes": job.bytes // (job.bursts * job.flows),
         "gap_s": job.compute / job.bursts / 2,
     }
-    params = told if arm.told else {}
-    return JobParams(**(params | arm.parameters))
+    params = told if variant.told else {}
+    return JobParams(**(params | variant.parameters))

@@ -1,11 +1,11 @@
-"""Treatments of an arm's jobs besides their congestion control, as its file says them.
+"""Treatments of a variant's jobs besides their congestion control, as its file says them.
 
-    arms:
+    variants:
       planned: {cc: cubic, treatment: {turns: {room: 1%}}}
 
-Each kind of treatment is a class with its settings here, in TREATMENTS. Whoever runs arms has a
+Each kind of treatment is a class with its settings here, in TREATMENTS. Whoever runs variants has a
 module of the treatment's name that applies it: testbed/treatments and simulator/treatments, which
-load it where an arm has the treatment, and clusters/rules.py a rule. An arm may have several.
+load it where a variant has the treatment, and clusters/rules.py a rule. A variant may have several.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SOURCES = ("network", "host")
 
 @dataclass(frozen=True)
 class Settings:
-    """One treatment of an arm. name: what it is called everywhere. cc: the only congestion control
-    that it is for, None where it is for all."""
+    """One treatment of a variant. name: what it is called everywhere. cc: the only congestion
+    control that it is for, None where it is for all."""
 
     name: ClassVar[str]
     cc: ClassVar[str | None] = None
@@ -56,7 +56,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class TurnsSettings(Settings):
-    """The jobs keep to turns that Cassini's planner gives them (planning/arms.py).
+    """The jobs keep to turns that Cassini's planner gives them (planning/variants.py).
 
     Turns are longer than the jobs' iterations by the share `room`; a job that drifts by more than
     the share `realign` of one takes the next.
@@ -166,7 +166,7 @@ TREATMENTS: dict[str, type[Settings]] = {
 
 
 def read_treatments(section: Section | None) -> tuple[Settings, ...]:
-    """The treatments in an arm's mapping `treatment`, in the order of TREATMENTS."""
+    """The treatments in a variant's mapping `treatment`, in the order of TREATMENTS."""
     if section is None:
         return ()
     found = {}

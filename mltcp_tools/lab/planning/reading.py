@@ -36,10 +36,10 @@ JOB_FIELDS = ("name", "count", "like", "period", "phases", "back")
 _PHASE_FIELDS = ("start", "duration", "rate", "bytes")
 
 
-def read_source(path: Path, arm: str | None = None) -> tuple[list[Profile], float | None]:
+def read_source(path: Path, variant: str | None = None) -> tuple[list[Profile], float | None]:
     """The profiles in a run folder or a YAML file, and the rate of their link in bit/s, if known.
 
-    arm: of the run, see `profiles_of_run`.
+    variant: of the run, see `profiles_of_run`.
     """
     if path.is_dir():
         # pandas, which YAML needs no more than captures do
@@ -48,9 +48,11 @@ def read_source(path: Path, arm: str | None = None) -> tuple[list[Profile], floa
 
         run = load_run(path)
         rate = run.experiment.rate_bps
-        return profiles_of_run(run, arm), None if rate is None else float(rate)
-    if arm is not None:
-        raise UsageError(f"{path} is not a run folder, so it has no arm {arm!r}; leave out --arm.")
+        return profiles_of_run(run, variant), None if rate is None else float(rate)
+    if variant is not None:
+        raise UsageError(
+            f"{path} is not a run folder, so it has no variant {variant!r}; leave out --variant."
+        )
     return parse_profiles(read_text(path), str(path))
 
 

@@ -10,40 +10,41 @@ from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run
 
 
-def profiles_of_run(run: Run, arm: str | None = None) -> list[Profile]:
-    """One profile per job of the run, from the iterations of `arm`.
+def profiles_of_run(run: Run, variant: str | None = None) -> list[Profile]:
+    """One profile per job of the run, from the iterations of `variant`.
 
-    Without `arm` it is the arm alone: what jobs ask for is seen where nobody is in their way. A job
-    that was not measured alone, because an equal one was, gets the profile of that one. A recording
-    has one arm, which is taken. The first iteration is left out, where there are others enough: it
-    has the slow start of new connections. Raises UsageError where a job has fewer than two
-    iterations, or the arm isn't there.
+    Without `variant` it is the variant alone: what jobs ask for is seen where nobody is in their
+    way. A job that was not measured alone, because an equal one was, gets the profile of that one.
+    A recording has one variant, which is taken. The first iteration is left out, where there are
+    others enough: it has the slow start of new connections. Raises UsageError where a job has fewer
+    than two iterations, or the variant isn't there.
     """
-    chosen = _arm(run, arm)
-    own = run.iterations[run.iterations["arm"] == chosen]
+    chosen = _variant(run, variant)
+    own = run.iterations[run.iterations["variant"] == chosen]
     names = run.job_names or list(run.experiment.jobs) or list(dict.fromkeys(own["job"]))
     return [_profile(run, chosen, name, _measured(run, chosen, name)) for name in names]
 
 
-def _arm(run: Run, arm: str | None) -> str:
-    present = list(dict.fromkeys(run.iterations["arm"]))
+def _variant(run: Run, variant: str | None) -> str:
+    present = list(dict.fromkeys(run.iterations["variant"]))
     if not present:
         raise UsageError(f"{run.path} holds no iterations, so no profile can be made of it.")
-    if arm is not None:
-        if arm not in present:
-            raise UsageError(f"{run.path} has no arm {arm!r}; it has {', '.join(present)}.")
-        return arm
+    if variant is not None:
+        if variant not in present:
+            raise UsageError(f"{run.path} has no variant {variant!r}; it has {', '.join(present)}.")
+        return variant
     if ALONE in present or len(present) == 1:
         return ALONE if ALONE in present else present[0]
     raise UsageError(
-        f"{run.path} lacks the arm alone, so jobs were seen only as others slowed them down; name"
-        f" the arm to take all the same with --arm: {', '.join(present)}."
+        f"{run.path} lacks the variant alone, so jobs were seen only as others slowed them down;"
+        f" name"
+        f" the variant to take all the same with --variant: {', '.join(present)}."
     )
 
 
-def _measured(run: Run, arm: str, job: str) -> str:
-    """The job whose iterations stand for those of `job` in `arm`."""
-    own = run.iterations[run.iterations["arm"] == arm]
+def _measured(run: Run, variant: str, job: str) -> str:
+    """The job whose iterations stand for those of `job` in `variant`."""
+    own = run.iterations[run.iterations["variant"] == variant]
     measured = [str(each) for each in dict.fromkeys(own["job"])]
     if job in measured:
         return job
@@ -54,27 +55,30 @@ def _measured(run: Run, arm: str, job: str) -> str:
         if job in views and other in views and views[other].demand() == views[job].demand()
     ]
     if not equal:
-        raise UsageError(f"{run.path}: the arm {arm} has no iterations of job {job}.")
+        raise UsageError(f"{run.path}: the variant {variant} has no iterations of job {job}.")
     return equal[0]
 
 
-def _profile(run: Run, arm: str, job: str, measured: str) -> Profile:
-    iterations = _rows(run.iterations, arm, measured)
+def _profile(run: Run, variant: str, job: str, measured: str) -> Profile:
+    iterations = _rows(run.iterations, variant, measured)
     if len(iterations) < 2:
         raise UsageError(
-            f"{run.path}: job {measured} has one iteration only in the arm {arm}; a period takes"
+            f"{run.path}: job {measured} has one iteration only in the variant {variant}; a"
+            f" period takes"
             " two or more."
         )
     if len(iterations) > 2:
         iterations = iterations[iterations["iteration"] > iterations["iteration"].min()]
-    ways = _recorded_ways(run, arm, measured)
+    ways = _recorded_ways(run, variant, measured)
     if ways is not None:
         period_s = float((iterations["end_s"] - iterations["start_s"]).mean())
         there, back = (_mean_phase(rows, iterations, period_s) for rows in ways)
         return Profile(job, period_s, there, back)
-    bursts = _rows(run.bursts, arm, measured)
+    bursts = _rows(run.bursts, variant, measured)
     if bursts.empty:
-        raise UsageError(f"{run.path}: the table bursts has none of job {measured} in arm {arm}.")
+        raise UsageError(
+            f"{run.path}: the table bursts has none of job {measured} in variant {variant}."
+        )
     rows = bursts.merge(
         iterations[["repetition", "iteration", "start_s", "end_s"]],
         on=["repetition", "iteration"],
@@ -87,9 +91,9 @@ def _profile(run: Run, arm: str, job: str, measured: str) -> Profile:
     return Profile(job, period_s, phases, phases if direction == "both" else ())
 
 
-def _recorded_ways(run: Run, arm: str, job: str) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+def _recorded_ways(run: Run, variant: str, job: str) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     """A recorded job's events of each direction, where it sends in both of them."""
-    events = _rows(run.flow_events, arm, job)
+    events = _rows(run.flow_events, variant, job)
     if not run.experiment.recorded or events["back"].isna().any() or not events["back"].any():
         return None
     return events[events["back"] == 0], events[events["back"] == 1]
@@ -118,8 +122,8 @@ def _mean_phase(
     return (Phase(min(start_s, period_s - length_s), length_s, size * 8 / length_s),)
 
 
-def _rows(table: pd.DataFrame, arm: str, job: str) -> pd.DataFrame:
-    return table[(table["arm"] == arm) & (table["job"] == job)]
+def _rows(table: pd.DataFrame, variant: str, job: str) -> pd.DataFrame:
+    return table[(table["variant"] == variant) & (table["job"] == job)]
 
 
 def _fold(rows: pd.DataFrame) -> tuple[float, tuple[Phase, ...]]:

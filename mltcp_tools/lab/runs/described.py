@@ -34,7 +34,7 @@ class DescribedExperiment:
 
     rate_bps: the bottleneck's rate in bits per second, the sum where there are several, and None
     in a fabric. link_rates: name of a link ("" for the only one) -> its rate, bit/s. delay_s: what
-    the link adds to the round trip, seconds. mtu: of the links, bytes. arms: name -> congestion
+    the link adds to the round trip, seconds. mtu: of the links, bytes. variants: name -> congestion
     control and its parameters as written, without `alone`. iterations: of jobs that don't say how
     many they run.
     """
@@ -47,7 +47,7 @@ class DescribedExperiment:
     mtu: int = MTU
     jobs: dict[str, ExperimentJob] = field(default_factory=dict)
     neighbours: dict[str, Neighbour] = field(default_factory=dict)
-    arms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
     baseline: str | None = None
     iterations: int | None = None
     repetitions: int | None = None
@@ -75,26 +75,26 @@ class DescribedExperiment:
 
     @property
     def lone_cc(self) -> str | None:
-        """The congestion control of the arm `alone`: the baseline's."""
-        cc = self.arms.get(self.baseline or "", {}).get("cc")
+        """The congestion control of the variant `alone`: the baseline's."""
+        cc = self.variants.get(self.baseline or "", {}).get("cc")
         return str(cc) if cc else None
 
-    def base_of(self, arm: str) -> str | None:
-        """The arm that `arm` is compared with: the one it names, else the first one without a
-        treatment that has the congestion control its own builds on; None for an arm that builds on
-        none."""
-        described = self.arms.get(arm, {})
-        if described.get("base") in self.arms:
+    def base_of(self, variant: str) -> str | None:
+        """The variant that `variant` is compared with: the one it names, else the first one without
+        a treatment that has the congestion control its own builds on; None for a variant that
+        builds on none."""
+        described = self.variants.get(variant, {})
+        if described.get("base") in self.variants:
             return str(described["base"])
         variant = CONGESTION_CONTROLS.get(str(described.get("cc")))
         if variant is None:
             return None
-        plain = (name for name in self.arms if not self.treatments_of(name))
-        return next((name for name in plain if self.arms[name].get("cc") == variant.base), None)
+        plain = (name for name in self.variants if not self.treatments_of(name))
+        return next((name for name in plain if self.variants[name].get("cc") == variant.base), None)
 
-    def treatments_of(self, arm: str) -> dict[str, Any]:
-        """The treatments of an arm, name -> settings."""
-        treatment = self.arms.get(arm, {}).get("treatment")
+    def treatments_of(self, variant: str) -> dict[str, Any]:
+        """The treatments of a variant, name -> settings."""
+        treatment = self.variants.get(variant, {}).get("treatment")
         return dict(treatment) if isinstance(treatment, dict) else {}
 
     def iterations_of(self, job: str) -> int | None:
@@ -134,7 +134,7 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> DescribedE
     neighbours = part(lambda: read_neighbours(top, set())) or ()
     links, delay_s = part(lambda: _links(top)) or ({}, 0.0)
     rates = {name: link.rate for name, link in links.items()}
-    arms = document.get("arms")
+    variants = document.get("variants")
     return DescribedExperiment(
         name=str(document.get("name") or "unnamed"),
         description=str(document.get("description") or ""),
@@ -144,15 +144,15 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> DescribedE
         mtu=min((link.mtu for link in links.values()), default=MTU),
         jobs={job.name: job for job in jobs},
         neighbours={each.name: each for each in neighbours},
-        arms={
-            str(name): dict(arm) if isinstance(arm, dict) else {}
-            for name, arm in (arms.items() if isinstance(arms, dict) else ())
+        variants={
+            str(name): dict(variant) if isinstance(variant, dict) else {}
+            for name, variant in (variants.items() if isinstance(variants, dict) else ())
             if name != ALONE
         },
         baseline=str(document["baseline"]) if document.get("baseline") else None,
         iterations=part(lambda: top.get("iterations", values.whole(1), None)),
         repetitions=part(lambda: top.get("repetitions", values.whole(1), None)),
-        expect=part(lambda: read_expect(top, list(arms or {}))) or Expect(),
+        expect=part(lambda: read_expect(top, list(variants or {}))) or Expect(),
         document=document,
     )
 

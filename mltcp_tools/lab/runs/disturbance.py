@@ -1,13 +1,13 @@
-"""The rule by which an arm counts as disturbed, which runs and reports share.
+"""The rule by which a variant counts as disturbed, which runs and reports share.
 
 A second is disturbed when the hypervisor took more than STOLEN of all CPUs' time, when timers fired
 later than LATE_S on average or LATEST_S at worst, or when the jobs' processes together waited for a
 CPU for more than QUEUED of it. Waiting, and late timers where the run itself used more than CROWDED
 of all CPUs' time, count only while others' processes used more than OTHERS of it: jobs that are
 only in each other's way have a host that is too small, and running them again doesn't help. A burst
-of 100 ms that starts 1 ms late is 1 % slower by that alone, which is what arms differ by when they
-are close. An arm is disturbed when more than MOST of its seconds are. Skipped BPF programs are
-counted only: a kernel that skips them does so every few seconds, in each run.
+of 100 ms that starts 1 ms late is 1 % slower by that alone, which is what variants differ by when
+they are close. A variant is disturbed when more than MOST of its seconds are. Skipped BPF programs
+are counted only: a kernel that skips them does so every few seconds, in each run.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ OTHERS = 0.1
 CROWDED = 0.5
 MOST = 0.1
 BUSY_CPU = 0.85
-"""Share of all CPUs' time above which an arm's result says more of the machine than of the link."""
+"""Share of all CPUs' time above which a variant's result says more of the machine than of the
+link."""
 
 
 @dataclass(kw_only=True)
 class Levels:
-    """Amounts that disturbed an arm, as in host/disturbance.py: means, but latest_s the worst."""
+    """Amounts that disturbed a variant, as in host/disturbance.py: means, but latest_s the
+    worst."""
 
     share: float
     """Share of seconds that were disturbed."""
@@ -50,9 +52,9 @@ class Levels:
 
 @dataclass(kw_only=True)
 class Disturbance(Levels):
-    """The disturbance of an arm in a repetition.
+    """The disturbance of a variant in a repetition.
 
-    seconds: how many were watched. attempt: which run of the arm it was, from 1.
+    seconds: how many were watched. attempt: which run of the variant it was, from 1.
     """
 
     seconds: int
@@ -60,7 +62,7 @@ class Disturbance(Levels):
 
     @property
     def disturbed(self) -> bool:
-        """Return whether the arm can't be compared with others."""
+        """Return whether the variant can't be compared with others."""
         return self.share > MOST
 
     def sentence(self) -> str:
@@ -80,7 +82,7 @@ class Disturbance(Levels):
 
 
 def rows_of(seconds: Iterable[Second], start: float) -> list[dict[str, Any]]:
-    """Rows of the table `disturbance`, less what names the arm; times count from `start`."""
+    """Rows of the table `disturbance`, less what names the variant; times count from `start`."""
     return [
         {
             "time_s": each.at - start,
@@ -100,7 +102,7 @@ def rows_of(seconds: Iterable[Second], start: float) -> list[dict[str, Any]]:
 
 
 def judge(rows: Sequence[Mapping[Any, Any]], attempt: int = 1) -> Disturbance | None:
-    """The verdict on one run of an arm from its rows; None where nothing was watched."""
+    """The verdict on one run of a variant from its rows; None where nothing was watched."""
     if not rows:
         return None
     late_s = _known(rows, "late_s")

@@ -14,8 +14,8 @@ from mltcp_tools.base.run_tables import COLUMNS, columns_of
 _FLOAT = "%.12g"
 PLAN = "plan.json"
 PLAN_SCHEMA = "mltcp-run-plan/1"
-"""The times at which jobs of planned arms communicate (planning/arms.py); absent where no arm is
-planned."""
+"""The times at which jobs of planned variants communicate (planning/variants.py); absent where no
+variant is planned."""
 
 RARE = ("flow_events", "bulk", "requests", "disturbance")
 """Tables that are absent where they would have no rows."""

@@ -32,13 +32,13 @@ class Bar:
 
 
 class Progress(Bar):
-    """Counts iterations over all arms of a run."""
+    """Counts iterations over all variants of a run."""
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         super().__init__(stream, total=total, unit="it")
 
     def begin(self, title: str) -> None:
-        """An arm begins."""
+        """A variant begins."""
         self._bar.set_description(title)
 
     def iteration(self, job: str, count: int = 1) -> None:

@@ -1,7 +1,7 @@
 """The tables of a run folder: rows from the emulators' results, written as CSV.
 
-Seconds (`*_s`) count from the instant the arm's jobs started in that repetition. The columns are
-those of COLUMNS in live/base/run_tables.py. TCP samples are kept for the first and last TRACED
+Seconds (`*_s`) count from the instant the variant's jobs started in that repetition. The columns
+are those of COLUMNS in live/base/run_tables.py. TCP samples are kept for the first and last TRACED
 iterations of each job only.
 """
 
@@ -52,9 +52,9 @@ class Tables:
     def __init__(self) -> None:
         self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in COLUMNS}
 
-    def add_arm(
+    def add_variant(
         self,
-        arm: str,
+        variant: str,
         repetition: int,
         position: int,
         duration: float,
@@ -62,34 +62,41 @@ class Tables:
         cpu_busy: float | None = None,
         queue: Mapping[str, float] | None = None,
     ) -> None:
-        """Add an arm that ran. position: in its repetition, from 1. duration: seconds. cpu_busy:
+        """Add a variant that ran. position: in its repetition, from 1. duration: seconds. cpu_busy:
         share of all CPUs' time in use; None in virtual time. queue: `mean` and `p99` of the bytes
         that waited or were being sent, over the time for which links were busy; None where queues
         aren't seen."""
-        row = {"arm": arm, "repetition": repetition, "order": position, "duration_s": duration}
+        row = {
+            "variant": variant,
+            "repetition": repetition,
+            "order": position,
+            "duration_s": duration,
+        }
         row |= {f"link_{name}": value for name, value in asdict(counters).items()}
         row |= {} if cpu_busy is None else {"cpu_busy": cpu_busy}
         row |= {f"queue_{name}_bytes": value for name, value in (queue or {}).items()}
-        self._rows["arms"].append(row)
+        self._rows["variants"].append(row)
 
     def add_disturbance(
-        self, arm: str, repetition: int, attempt: int, rows: Iterable[dict[str, Any]]
+        self, variant: str, repetition: int, attempt: int, rows: Iterable[dict[str, Any]]
     ) -> None:
-        """Add the seconds of one run of an arm (`rows_of` in runs/disturbance.py)."""
-        key = {"arm": arm, "repetition": repetition, "attempt": attempt}
+        """Add the seconds of one run of a variant (`rows_of` in runs/disturbance.py)."""
+        key = {"variant": variant, "repetition": repetition, "attempt": attempt}
         self._rows["disturbance"] += [key | row for row in rows]
 
-    def drop(self, arm: str, repetition: int) -> None:
-        """Forget an arm's run, which is made again; what disturbed it stays."""
+    def drop(self, variant: str, repetition: int) -> None:
+        """Forget a variant's run, which is made again; what disturbed it stays."""
         for name, rows in self._rows.items():
             if name != "disturbance":
-                rows[:] = [r for r in rows if (r["arm"], r["repetition"]) != (arm, repetition)]
+                rows[:] = [
+                    r for r in rows if (r["variant"], r["repetition"]) != (variant, repetition)
+                ]
 
     def add_job(
-        self, arm: str, repetition: int, start: float, task: Task, document: dict[str, Any]
+        self, variant: str, repetition: int, start: float, task: Task, document: dict[str, Any]
     ) -> None:
-        """Add a client's result document; `start` is the arm's start (CLOCK_MONOTONIC)."""
-        key = {"arm": arm, "repetition": repetition, "job": task.name}
+        """Add a client's result document; `start` is the variant's start (CLOCK_MONOTONIC)."""
+        key = {"variant": variant, "repetition": repetition, "job": task.name}
         iterations = document["iterations"]
         for iteration in iterations:
             number, bursts = iteration["iteration"], iteration["bursts"]
@@ -122,10 +129,10 @@ class Tables:
                 self._rows["samples"].append(key | row)
 
     def add_neighbour(
-        self, arm: str, repetition: int, start: float, task: Task, document: dict[str, Any]
+        self, variant: str, repetition: int, start: float, task: Task, document: dict[str, Any]
     ) -> None:
         """Add a neighbour's result document: its requests, or how far its bulk flow came."""
-        key = {"arm": arm, "repetition": repetition, "neighbour": task.name}
+        key = {"variant": variant, "repetition": repetition, "neighbour": task.name}
         if not task.trace_ms:
             self._rows["requests"] += [
                 key
@@ -152,7 +159,7 @@ class Tables:
 
     def add_events(
         self,
-        arm: str,
+        variant: str,
         repetition: int,
         start: float,
         events: Iterable[tuple[str, int, IterationEvent]],
@@ -171,7 +178,7 @@ class Tables:
             number = sum(begin <= event.first_ack_s for begin in starts.get(job, ()))
             self._rows["flow_events"].append(
                 {
-                    "arm": arm,
+                    "variant": variant,
                     "repetition": repetition,
                     "job": job,
                     "flow": flow,

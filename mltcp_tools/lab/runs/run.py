@@ -22,8 +22,9 @@ class Run:
     """Everything a run folder holds.
 
     path: the folder. environment: environment.json, or {}. iterations, bursts, samples,
-    flow_events, arms, bulk, requests: the tables, without rows when missing; times are seconds from
-    the start of the arm in its repetition. problems: what is missing or damaged, one sentence each.
+    flow_events, variants, bulk, requests: the tables, without rows when missing; times are seconds
+    from the start of the variant in its repetition. problems: what is missing or damaged, one
+    sentence each.
     """
 
     path: Path
@@ -33,40 +34,43 @@ class Run:
     bursts: pd.DataFrame = field(default_factory=lambda: empty_table("bursts"))
     samples: pd.DataFrame = field(default_factory=lambda: empty_table("samples"))
     flow_events: pd.DataFrame = field(default_factory=lambda: empty_table("flow_events"))
-    arms: pd.DataFrame = field(default_factory=lambda: empty_table("arms"))
+    variants: pd.DataFrame = field(default_factory=lambda: empty_table("variants"))
     disturbance: pd.DataFrame = field(default_factory=lambda: empty_table("disturbance"))
     bulk: pd.DataFrame = field(default_factory=lambda: empty_table("bulk"))
     requests: pd.DataFrame = field(default_factory=lambda: empty_table("requests"))
     problems: list[str] = field(default_factory=list)
 
     @property
-    def arm_names(self) -> list[str]:
-        """Arms that have iterations, in the experiment's order, then others; without `alone`."""
-        measured = list(dict.fromkeys(self.iterations["arm"]))
-        ordered = [name for name in self.experiment.arms if name in measured]
+    def variant_names(self) -> list[str]:
+        """Variants that have iterations, in the experiment's order, then others; without
+        `alone`."""
+        measured = list(dict.fromkeys(self.iterations["variant"]))
+        ordered = [name for name in self.experiment.variants if name in measured]
         return ordered + [name for name in measured if name not in ordered and name != ALONE]
 
     @property
     def job_names(self) -> list[str]:
-        """Jobs that have iterations in an arm, in the experiment's order, then others."""
-        in_arms = self.iterations[self.iterations["arm"] != ALONE]
-        measured = list(dict.fromkeys(in_arms["job"]))
+        """Jobs that have iterations in a variant, in the experiment's order, then others."""
+        in_variants = self.iterations[self.iterations["variant"] != ALONE]
+        measured = list(dict.fromkeys(in_variants["job"]))
         ordered = [name for name in self.experiment.jobs if name in measured]
         return ordered + [name for name in measured if name not in ordered]
 
     @property
     def baseline(self) -> str | None:
-        """The arm that others are compared with: the experiment's, else cubic, else the first."""
-        names = self.arm_names
+        """The variant that others are compared with: the experiment's, else cubic, else the
+        first."""
+        names = self.variant_names
         for name in (self.experiment.baseline, "cubic"):
             if name in names:
                 return name
         return names[0] if names else None
 
-    def base_of(self, arm: str) -> str | None:
-        """The arm whose congestion control that of an MLTCP arm builds on, or the one named."""
-        base = self.experiment.base_of(arm)
-        return base if base in self.arm_names else None
+    def base_of(self, variant: str) -> str | None:
+        """The variant whose congestion control that of an MLTCP variant builds on, or the one
+        named."""
+        base = self.experiment.base_of(variant)
+        return base if base in self.variant_names else None
 
 
 def load_run(path: str | Path) -> Run:
@@ -101,16 +105,16 @@ def load_run(path: str | Path) -> Run:
 def _expects(name: str, folder: Path, experiment: DescribedExperiment) -> bool:
     """Return whether the run has, or should have, the table.
 
-    Events of the kernel come from MLTCP arms only, bulk flows and requests from neighbours, and TCP
-    samples from a testbed, not from a recording of attached jobs. Of jobs that reduce tensors there
-    are iterations and bursts alone.
+    Events of the kernel come from MLTCP variants only, bulk flows and requests from neighbours, and
+    TCP samples from a testbed, not from a recording of attached jobs. Of jobs that reduce tensors
+    there are iterations and bursts alone.
     """
     if (folder / f"{name}.csv").is_file():
         return True
     if experiment.reduces:
         return name in ("iterations", "bursts")
     if name == "flow_events":
-        return any(is_mltcp(str(arm.get("cc", ""))) for arm in experiment.arms.values())
+        return any(is_mltcp(str(variant.get("cc", ""))) for variant in experiment.variants.values())
     if name in ("bulk", "requests"):
         return any(
             (each.size is not None) == (name == "requests")
@@ -151,33 +155,39 @@ def _how_it_ended(run: Run) -> list[str]:
 
 def _incomplete(run: Run) -> list[str]:
     """Sentences on what the experiment names but the tables lack."""
-    experiment, arms = run.experiment, run.arm_names
+    experiment, variants = run.experiment, run.variant_names
     if run.iterations.empty:
         return []
-    sentences = [f"The arm {arm} has no iterations." for arm in experiment.arms if arm not in arms]
-    if experiment.baseline and experiment.baseline not in arms and run.baseline:
-        sentences.append(f"The arm {run.baseline} stands in for the baseline.")
+    sentences = [
+        f"The variant {variant} has no iterations."
+        for variant in experiment.variants
+        if variant not in variants
+    ]
+    if experiment.baseline and experiment.baseline not in variants and run.baseline:
+        sentences.append(f"The variant {run.baseline} stands in for the baseline.")
     # Jobs that were recorded as they ran, or that reduce tensors, have none.
     expects_alone = not experiment.recorded and not experiment.reduces
-    if ALONE not in set(run.iterations["arm"]) and expects_alone:
+    if ALONE not in set(run.iterations["variant"]) and expects_alone:
         without = "" if experiment.link_rates else ", and with it bound, fair and captured gains"
-        sentences.append(f"The arm alone is missing{without}.")
+        sentences.append(f"The variant alone is missing{without}.")
     tables = {
-        key: rows for key, rows in run.iterations.groupby(["arm", "repetition"]) if key[0] != ALONE
+        key: rows
+        for key, rows in run.iterations.groupby(["variant", "repetition"])
+        if key[0] != ALONE
     }
     repetitions = experiment.repetitions or int(run.iterations["repetition"].max())
-    for arm in arms:
-        missing = [str(r) for r in range(1, repetitions + 1) if (arm, r) not in tables]
+    for variant in variants:
+        missing = [str(r) for r in range(1, repetitions + 1) if (variant, r) not in tables]
         if missing:
-            sentences.append(f"Arm {arm} lacks repetition {', '.join(missing)}.")
+            sentences.append(f"Variant {variant} lacks repetition {', '.join(missing)}.")
     for key, rows in tables.items():
-        where = f"Arm {key[0]}, repetition {key[1]}"
+        where = f"Variant {key[0]}, repetition {key[1]}"
         sentences.extend(f"{where} {what}." for what in _gaps(run, rows))
     return sentences
 
 
 def _gaps(run: Run, rows: pd.DataFrame) -> list[str]:
-    """Return the gaps in one arm's iterations of one repetition."""
+    """Return the gaps in one variant's iterations of one repetition."""
     found = []
     last = {str(job): int(own.max()) for job, own in rows.groupby("job")["iteration"]}
     absent = [job for job in (run.experiment.jobs or run.job_names) if job not in last]

@@ -14,7 +14,7 @@ import pandas as pd
 from mltcp_tools.base.run_tables import COLUMNS
 from mltcp_tools.base.units import counted
 
-_TEXT = ("arm", "job", "neighbour")
+_TEXT = ("variant", "job", "neighbour")
 _WHOLE = ("repetition", "iteration", "burst", "request", "flow", "order", "bytes", "attempt")
 _COUNTED = ("repetition", "iteration", "burst", "request", "attempt")  # whole numbers from 1
 _DURATIONS = ("compute_s", "comm_s")
@@ -25,7 +25,7 @@ _LONGEST_S = 1e9
 # Columns a row can't be used without; the others may be missing or empty.
 _REQUIRED: dict[str, tuple[str, ...]] = {
     "iterations": (
-        "arm",
+        "variant",
         "repetition",
         "job",
         "iteration",
@@ -34,20 +34,20 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
         "compute_s",
         "comm_s",
     ),
-    "bursts": ("arm", "repetition", "job", "iteration", "burst", "start_s", "end_s"),
-    "samples": ("arm", "repetition", "job", "flow", "iteration", "time_s", "cwnd"),
-    "flow_events": ("arm", "repetition", "job", "flow", "iteration"),
-    "arms": ("arm", "repetition"),
-    "disturbance": ("arm", "repetition", "attempt", "time_s", "stolen", "late_s", "latest_s"),
-    "bulk": ("arm", "repetition", "neighbour", "time_s", "bytes"),
-    "requests": ("arm", "repetition", "neighbour", "request", "start_s", "end_s"),
+    "bursts": ("variant", "repetition", "job", "iteration", "burst", "start_s", "end_s"),
+    "samples": ("variant", "repetition", "job", "flow", "iteration", "time_s", "cwnd"),
+    "flow_events": ("variant", "repetition", "job", "flow", "iteration"),
+    "variants": ("variant", "repetition"),
+    "disturbance": ("variant", "repetition", "attempt", "time_s", "stolen", "late_s", "latest_s"),
+    "bulk": ("variant", "repetition", "neighbour", "time_s", "bytes"),
+    "requests": ("variant", "repetition", "neighbour", "request", "start_s", "end_s"),
 }
 # What makes a row the only one of its kind.
 _KEYS: dict[str, list[str]] = {
-    "iterations": ["arm", "repetition", "job", "iteration"],
-    "bursts": ["arm", "repetition", "job", "iteration", "burst"],
-    "arms": ["arm", "repetition"],
-    "requests": ["arm", "repetition", "neighbour", "request"],
+    "iterations": ["variant", "repetition", "job", "iteration"],
+    "bursts": ["variant", "repetition", "job", "iteration", "burst"],
+    "variants": ["variant", "repetition"],
+    "requests": ["variant", "repetition", "neighbour", "request"],
 }
 TABLES = tuple(COLUMNS)
 

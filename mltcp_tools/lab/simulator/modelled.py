@@ -1,4 +1,4 @@
-"""The experiments that can be simulated, and which of their arms."""
+"""The experiments that can be simulated, and which of their variants."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mltcp_tools.base.document import meant
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.congestion_controls import CONGESTION_CONTROLS, NAMES, mechanisms_of
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.fields import not_simulated
 from mltcp_tools.lab.experiments.links import MTU
 from mltcp_tools.lab.experiments.neighbours import OWN
 from mltcp_tools.lab.experiments.treatments import TREATMENTS
+from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.simulator.inputs import RTO_MIN_S
 from mltcp_tools.lab.simulator.treatments import is_modelled, unknown
 
@@ -55,44 +55,45 @@ def with_mechanisms(params: JobParams, cc: str, *, is_open: bool = False) -> Job
 def modelled(
     experiment: Experiment, named: Collection[str] = ()
 ) -> tuple[Experiment, dict[str, str]]:
-    """The experiment with those of its arms that can be simulated, and the others' names, each with
-    what can't.
+    """The experiment with those of its variants that can be simulated, and the others' names, each
+    with what can't.
 
-    named: arms that were asked for by name. Where the baseline can't be simulated, an arm of reno
-    takes its place. Raises UsageError where an arm asked for can't be simulated, where none can, or
-    where the experiment has anything else that isn't modelled.
+    named: variants that were asked for by name. Where the baseline can't be simulated, a variant of
+    reno takes its place. Raises UsageError where a variant asked for can't be simulated, where none
+    can, or where the experiment has anything else that isn't modelled.
     """
     for what in _not_modelled(experiment):
         raise UsageError(
             f"experiment {experiment.name} can't be simulated: {what} isn't modelled; `mltcp"
             " testbed run` measures it."
         )
-    unknowns = {arm.name: _unknown(experiment, arm) for arm in experiment.arms}
+    unknowns = {variant.name: _unknown(experiment, variant) for variant in experiment.variants}
     left_out = {name: what for name, what in unknowns.items() if what}
-    kept = [arm for arm in experiment.arms if arm.name not in left_out]
-    for arm in (each for each in experiment.arms if each.name in left_out):
-        if arm.cc not in {*_OTHERS, *NAMES, *_SIMULATED}:
-            end = meant(arm.cc, [*_SIMULATED, *NAMES, *_OTHERS])
+    kept = [variant for variant in experiment.variants if variant.name not in left_out]
+    for variant in (each for each in experiment.variants if each.name in left_out):
+        if variant.cc not in {*_OTHERS, *NAMES, *_SIMULATED}:
+            end = meant(variant.cc, [*_SIMULATED, *NAMES, *_OTHERS])
             raise UsageError(
-                f"arm {arm.name} of experiment {experiment.name} has `cc: {arm.cc}`, which is no"
+                f"variant {variant.name} of experiment {experiment.name} has `cc: {variant.cc}`,"
+                f" which is no"
                 f" congestion control of Linux or MLTCP{end}"
             )
-        if arm.name in named or not kept:
+        if variant.name in named or not kept:
             known = (*_SIMULATED, *filter(is_modelled, TREATMENTS))
             raise UsageError(
-                f"arm {arm.name} of experiment {experiment.name} can't be simulated:"
-                f" {left_out[arm.name]} isn't modelled, only {', '.join(known)} are."
+                f"variant {variant.name} of experiment {experiment.name} can't be simulated:"
+                f" {left_out[variant.name]} isn't modelled, only {', '.join(known)} are."
             )
-    changed = experiment.override(arms=[arm.name for arm in kept])
+    changed = experiment.override(variants=[variant.name for variant in kept])
     if experiment.baseline in left_out:
-        plain = [arm.name for arm in kept if arm.cc == "reno"]
+        plain = [variant.name for variant in kept if variant.cc == "reno"]
         changed = dataclasses.replace(changed, baseline=(plain or [kept[0].name])[0])
     return changed, left_out
 
 
-def _unknown(experiment: Experiment, arm: Arm) -> str:
-    """Return the feature of the arm that isn't modelled; nothing where all is."""
-    return arm.cc if arm.cc not in _SIMULATED else unknown(experiment, arm)
+def _unknown(experiment: Experiment, variant: Variant) -> str:
+    """Return the feature of the variant that isn't modelled; nothing where all is."""
+    return variant.cc if variant.cc not in _SIMULATED else unknown(experiment, variant)
 
 
 def _not_modelled(experiment: Experiment) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Jobs of a fabric, as the packet simulator and the schedules take them.
 
 Every connection has a path over a spine of its own, drawn from the experiment's seed: the same for
-all arms of a repetition, on the testbed, too. ACKs come back over one that their own hash chooses.
+all variants of a repetition, on the testbed, too. ACKs come back over one that their own hash
+chooses.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def ranked_jobs(
     payload: share of a link's bytes that is. rtt_s: of an empty path over HOPS links.
     """
     jobs = []
-    for task in tasks_of(experiment, experiment.arm(experiment.baseline), repetition)[0]:
+    for task in tasks_of(experiment, experiment.variant(experiment.baseline), repetition)[0]:
         program = program_of(experiment, repetition, task)
         assert program is not None
         paths = [ahead for ahead, _ in program.paths]

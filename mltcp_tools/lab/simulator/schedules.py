@@ -1,4 +1,4 @@
-"""The schedules that arms are measured against, as event simulations.
+"""The schedules that variants are measured against, as event simulations.
 
 Three ways to serve the jobs' bursts on one link, each fed with what was measured: the compute times
 as they were drawn in the run, and the time a job's burst takes when it has the link to itself.

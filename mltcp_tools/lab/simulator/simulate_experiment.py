@@ -8,15 +8,15 @@ from pathlib import Path
 
 from mltcp_tools.base.run_tables import check_folder
 from mltcp_tools.kernel.environment import Environment
-from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import schedule, total_iterations
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.runs.progress import Progress
 from mltcp_tools.lab.runs.recorder import Tables
-from mltcp_tools.lab.simulator.arms import Settings, SimulatedArm, simulate_arm
 from mltcp_tools.lab.simulator.library import Stop
 from mltcp_tools.lab.simulator.queues import mean_bytes, percentile_bytes
 from mltcp_tools.lab.simulator.treatments import Treatments
+from mltcp_tools.lab.simulator.variants import Settings, SimulatedVariant, simulate_variant
 
 
 def simulate_experiment(
@@ -26,10 +26,10 @@ def simulate_experiment(
 ) -> None:
     """Simulate `experiment`, as `modelled` gives it, into `folder`, which must be new or empty.
 
-    Arms run on all CPUs at once; what comes of it doesn't depend on that. Talks on stderr.
+    Variants run on all CPUs at once; what comes of it doesn't depend on that. Talks on stderr.
     """
     check_folder(folder)
-    treatments = Treatments(experiment, experiment.arms)
+    treatments = Treatments(experiment, experiment.variants)
     treatments.check()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
@@ -64,9 +64,9 @@ def _simulate(
         _run_alone(experiment, folder, settings)
         treatments.alone_ran(folder)
 
-    def run(name: str, repetition: int) -> SimulatedArm:
-        return simulate_arm(
-            experiment, experiment.arm(name), repetition, settings, stop, treatments=treatments
+    def run(name: str, repetition: int) -> SimulatedVariant:
+        return simulate_variant(
+            experiment, experiment.variant(name), repetition, settings, stop, treatments=treatments
         )
 
     try:
@@ -90,20 +90,22 @@ def _simulate(
 def _run_alone(experiment: Experiment, folder: Path, settings: Settings) -> None:
     """Write what the jobs do alone in the first repetition into the folder."""
     tables = Tables()
-    _add(tables, (ALONE, 1, 1), simulate_arm(experiment, experiment.arm(ALONE), 1, settings))
+    _add(
+        tables, (ALONE, 1, 1), simulate_variant(experiment, experiment.variant(ALONE), 1, settings)
+    )
     tables.write(folder)
 
 
-def _add(tables: Tables, key: tuple[str, int, int], done: SimulatedArm) -> None:
-    arm, repetition, position = key
+def _add(tables: Tables, key: tuple[str, int, int], done: SimulatedVariant) -> None:
+    variant, repetition, position = key
     for task, document in done.documents:
-        tables.add_job(arm, repetition, 0.0, task, document)
+        tables.add_job(variant, repetition, 0.0, task, document)
     for task, document in done.neighbours:
-        tables.add_neighbour(arm, repetition, 0.0, task, document)
+        tables.add_neighbour(variant, repetition, 0.0, task, document)
     documents = {task.name: document for task, document in done.documents}
-    tables.add_events(arm, repetition, 0.0, done.events, documents)
+    tables.add_events(variant, repetition, 0.0, done.events, documents)
     queue = {
         "mean": mean_bytes(done.queues),
         "p99": percentile_bytes(done.queues, 0.99),
     }
-    tables.add_arm(arm, repetition, position, done.duration, done.counters, queue=queue)
+    tables.add_variant(variant, repetition, position, done.duration, done.counters, queue=queue)

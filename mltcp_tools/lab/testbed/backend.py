@@ -1,4 +1,4 @@
-"""The testbed's side of an MLTCP arm: load the backend, set jobs, tag sockets, collect events.
+"""The testbed's side of an MLTCP variant: load the backend, set jobs, tag sockets, collect events.
 
 Runs share a backend. Each run that uses one holds a shared lock on /run/mltcp/testbed/NAME.users;
 the file says `loaded` if a run, and not the user, loaded it. The last run to leave takes the
@@ -24,13 +24,13 @@ from mltcp_tools.kernel.backends.checks import check_offered
 from mltcp_tools.kernel.host.descriptors import cookie_of
 from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.kernel.host.locks import exclusive_file, lock, try_lock, unlock
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.tasks import parameters_of
+from mltcp_tools.lab.experiments.variants import Variant
 
 _LOADED = "loaded\n"
 _POLL_S = 0.2
-# Sockets of an arm live on for an instant after its processes and namespaces have ended.
+# Sockets of a variant live on for an instant after its processes and namespaces have ended.
 _SOCKETS_END_S = 5.0
 
 
@@ -145,19 +145,19 @@ def _write(file: IO[str], text: str) -> None:
     file.flush()
 
 
-class ArmJobs:
-    """The jobs of one MLTCP arm in the backend, and the events of their flows.
+class VariantJobs:
+    """The jobs of one MLTCP variant in the backend, and the events of their flows.
 
     A context manager: events are collected, by a thread, from entering to leaving; leaving deletes
     the jobs. `events` has (job name, flow number, event); `warning` says why there are none or
     fewer than there were.
     """
 
-    def __init__(self, backend: Backend, arm: Arm, new_id: Callable[[int], int]) -> None:
+    def __init__(self, backend: Backend, variant: Variant, new_id: Callable[[int], int]) -> None:
         self.events: list[tuple[str, int, IterationEvent]] = []
         self.warning: str | None = None
         self._backend = backend
-        self._arm = arm
+        self._variant = variant
         self._new_id = new_id
         self._ids: dict[str, int] = {}
         self._flows: dict[int, tuple[str, int]] = {}
@@ -165,11 +165,11 @@ class ArmJobs:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._collect, daemon=True)
 
-    def __enter__(self) -> ArmJobs:
+    def __enter__(self) -> VariantJobs:
         try:
             self._stream = self._backend.iterations()
         except BusyError as error:
-            self.warning = f"No events of flows in this arm: {error}"
+            self.warning = f"No events of flows in this variant: {error}"
         else:
             self._thread.start()
         return self
@@ -179,13 +179,13 @@ class ArmJobs:
         if self._stream is not None:
             self._thread.join()
             if self._stream.dropped:
-                self.warning = f"{self._stream.dropped} events of flows were lost in this arm."
+                self.warning = f"{self._stream.dropped} events of flows were lost in this variant."
             self._stream.close()
         for name, job_id in self._ids.items():
             try:
                 self._backend.delete_job(job_id)
             except MltcpError as error:  # what was measured counts more
-                self.warning = f"The job {name} couldn't be deleted after this arm: {error}"
+                self.warning = f"The job {name} couldn't be deleted after this variant: {error}"
 
     def tag(self, job: ExperimentJob, fds: Sequence[int], first_flow: int = 0) -> None:
         """Set the job, give it the sockets `fds`, numbered as flows from `first_flow`."""
@@ -197,7 +197,7 @@ class ArmJobs:
     def _job_id(self, job: ExperimentJob) -> int:
         if job.name not in self._ids:
             job_id = self._new_id(len(self._ids) + 1)
-            self._backend.set_job(Job(job_id, job.name, parameters_of(self._arm, job)))
+            self._backend.set_job(Job(job_id, job.name, parameters_of(self._variant, job)))
             self._ids[job.name] = job_id
         return self._ids[job.name]
 
@@ -208,7 +208,7 @@ class ArmJobs:
                 self._keep(self._stream.poll(_POLL_S))
             self._keep(self._stream.poll(0.0))
         except MltcpError as error:
-            self.warning = f"Events of flows ended early in this arm: {error}"
+            self.warning = f"Events of flows ended early in this variant: {error}"
 
     def _keep(self, events: Iterable[IterationEvent]) -> None:
         # The socket's cookie is unique on the host: events of other runs are left out.

@@ -1,4 +1,4 @@
-"""The emulator processes of an arm: one server at the receiver, one client per job.
+"""The emulator processes of a variant: one server at the receiver, one client per job.
 
 They are programs in the namespaces, driven over the control descriptor that
 `mltcp_tools.lab.emulator.control` describes. They die with this process, and nothing they write

@@ -7,9 +7,9 @@
 nothing back: a queue of a host's own that drops its packets TCP takes as a sign to wait (see
 network.py), so a host's first link begins at a router. Host h of rack r has an address for each
 spine s, 10.s.r.h, and what goes to it takes that spine: so a connection's two
-addresses say its paths ahead and back, plain routes lead it, and every arm of a repetition takes
-the same paths, which the flow's hash chooses (experiments/fabric.py). The kernel's own multipath
-routes hash with a key drawn at boot and with ports that change from run to run.
+addresses say its paths ahead and back, plain routes lead it, and every variant of a repetition
+takes the same paths, which the flow's hash chooses (experiments/fabric.py). The kernel's own
+multipath routes hash with a key drawn at boot and with ports that change from run to run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The loop over the arms of a run: here (run_experiment.py) or across machines (multihost.py).
+"""The loop over the variants of a run: here (run_experiment.py) or across machines (multihost.py).
 
-In each repetition every arm runs once, `alone` among them. The order alternates, so that a drift of
-the machine falls on all alike: a repetition runs the arms forwards, the next backwards, and each
-such pair begins one arm further on. The draws of compute times and starts depend on seed,
-repetition and job only, so the arms of a repetition face the same jobs. An arm that something else
-on the host disturbed is run again, a bounded number of times.
+In each repetition every variant runs once, `alone` among them. The order alternates, so that a
+drift of the machine falls on all alike: a repetition runs the variants forwards, the next
+backwards, and each such pair begins one variant further on. The draws of compute times and starts
+depend on seed, repetition and job only, so the variants of a repetition face the same jobs. A
+variant that something else on the host disturbed is run again, a bounded number of times.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.environment import Environment
 from mltcp_tools.kernel.host.disturbance import Watch
 from mltcp_tools.kernel.host.signals import Signals
-from mltcp_tools.lab.experiments.arms import ALONE, Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import schedule
+from mltcp_tools.lab.experiments.variants import ALONE, Variant
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU, Disturbance, judge, rows_of
 from mltcp_tools.lab.runs.progress import Progress
 from mltcp_tools.lab.runs.recorder import LinkCounters, Tables
@@ -30,10 +30,11 @@ from mltcp_tools.lab.runs.recorder import LinkCounters, Tables
 
 @dataclass
 class Outcome:
-    """The outcome of an arm's run; what the jobs measured is in the tables already.
+    """The outcome of a variant's run; what the jobs measured is in the tables already.
 
     duration: seconds from the start until the last job was done. cpu_busy: share of all CPUs' time
-    in use meanwhile. failure: what ended the arm early, if anything did. warnings: for the user.
+    in use meanwhile. failure: what ended the variant early, if anything did. warnings: for the
+    user.
     """
 
     duration: float
@@ -44,7 +45,7 @@ class Outcome:
 
 
 class Loop(ABC):
-    """The arms of a run, and what they share."""
+    """The variants of a run, and what they share."""
 
     busiest: ClassVar[str]
     """The owner of an outcome's `cpu_busy`: "CPUs"."""
@@ -67,11 +68,11 @@ class Loop(ABC):
 
     @abstractmethod
     def load(self, stack: contextlib.ExitStack) -> None:
-        """Do what all arms need; `stack` undoes it at the end."""
+        """Do what all variants need; `stack` undoes it at the end."""
 
     @abstractmethod
-    def measure(self, arm: Arm, repetition: int, position: int) -> Outcome:
-        """Run an arm, and add what its jobs measured to the tables, however it ended.
+    def measure(self, variant: Variant, repetition: int, position: int) -> Outcome:
+        """Run a variant, and add what its jobs measured to the tables, however it ended.
 
         repetition, position (in it): from 1.
         """
@@ -89,7 +90,7 @@ class Loop(ABC):
                 for repetition, names in schedule(self.experiment):
                     for position, name in enumerate(names, 1):
                         for _ in self.attempts.of(name, repetition):
-                            self._run_arm(self.experiment.arm(name), repetition, position)
+                            self._run_variant(self.experiment.variant(name), repetition, position)
                         if name == ALONE and repetition == 1:
                             self.alone_ran()
         except KeyboardInterrupt:
@@ -106,14 +107,16 @@ class Loop(ABC):
         """Facts for the environment that are known only at the end."""
         return {}
 
-    def _run_arm(self, arm: Arm, repetition: int, position: int) -> None:
-        """Run an arm and write all tables; then raise what ended it early, if anything did."""
+    def _run_variant(self, variant: Variant, repetition: int, position: int) -> None:
+        """Run a variant and write all tables; then raise what ended it early, if anything did."""
         self.interrupts.check()
-        title = f"{arm.name} {repetition}/{self.experiment.repetitions}"
+        title = f"{variant.name} {repetition}/{self.experiment.repetitions}"
         self.progress.begin(title)
-        outcome = self.measure(arm, repetition, position)
+        outcome = self.measure(variant, repetition, position)
         counters, duration = outcome.counters, outcome.duration
-        self.tables.add_arm(arm.name, repetition, position, duration, counters, outcome.cpu_busy)
+        self.tables.add_variant(
+            variant.name, repetition, position, duration, counters, outcome.cpu_busy
+        )
         self.tables.write(self.folder)
         for warning in dict.fromkeys(outcome.warnings):
             self.warn(f"{title}: {warning}")
@@ -136,9 +139,9 @@ class Loop(ABC):
 
 
 class Attempts:
-    """The runs of each arm until one is undisturbed, or there have been `most`.
+    """The runs of each variant until one is undisturbed, or there have been `most`.
 
-    Whoever runs the arm reports what was watched to `judge`, before its run ends. Its rows are
+    Whoever runs the variant reports what was watched to `judge`, before its run ends. Its rows are
     dropped from `tables` before the next run; the last one's stay, disturbed or not. `say` is told
     of every disturbed run; reports see it in the table `disturbance`.
     """
@@ -150,12 +153,12 @@ class Attempts:
         self._key = ("", 0, 0)
         self._found: Disturbance | None = None
 
-    def of(self, arm: str, repetition: int) -> Iterator[int]:
-        """The numbers of the arm's runs, from 1; ends with an undisturbed one, or the last."""
+    def of(self, variant: str, repetition: int) -> Iterator[int]:
+        """The numbers of the variant's runs, from 1; ends with an undisturbed one, or the last."""
         for attempt in range(1, self._most + 1):
             if attempt > 1:
-                self._tables.drop(arm, repetition)
-            self._key, self._found = (arm, repetition, attempt), None
+                self._tables.drop(variant, repetition)
+            self._key, self._found = (variant, repetition, attempt), None
             yield attempt
             if self._found is None or not self._found.disturbed:
                 return
@@ -163,14 +166,16 @@ class Attempts:
 
     def judge(self, watch: Watch, spans: Sequence[tuple[float, float]]) -> None:
         """Record the seconds of the present run, while its jobs ran: from, to (CLOCK_MONOTONIC)."""
-        arm, repetition, attempt = self._key
+        variant, repetition, attempt = self._key
         seconds = [each for begin, end in spans for each in watch.seconds(begin, end)]
         rows = rows_of(seconds, spans[0][0])
-        self._tables.add_disturbance(arm, repetition, attempt, rows)
+        self._tables.add_disturbance(variant, repetition, attempt, rows)
         self._found = judge(rows, attempt)
 
     def _sentence(self, found: Disturbance) -> str:
-        arm, repetition, attempt = self._key
+        variant, repetition, attempt = self._key
         then = "it is run again" if attempt < self._most else "it can't be compared with others"
         times = f" in run {attempt} of at most {self._most}" if self._most > 1 else ""
-        return f"{arm}, repetition {repetition}, was disturbed{times}: {found.sentence()}; {then}."
+        return (
+            f"{variant}, repetition {repetition}, was disturbed{times}: {found.sentence()}; {then}."
+        )

@@ -5,9 +5,9 @@ forwards between them; its interface towards the receiver is made the bottleneck
 to the senders in turn. The rest, the run folder too, is as in a run over namespaces
 (`run_experiment.py`).
 
-Each machine has its own clock. Before an arm starts, the difference to this one's is measured over
-the ssh connection, so that the jobs start at one instant, give or take half of the quickest round
-trip; their times are counted from that instant on their own clock.
+Each machine has its own clock. Before a variant starts, the difference to this one's is measured
+over the ssh connection, so that the jobs start at one instant, give or take half of the quickest
+round trip; their times are counted from that instant on their own clock.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.base.run_tables import check_folder
 from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.kernel.host.signals import Signals
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.links import MTU
 from mltcp_tools.lab.experiments.tasks import Task, tasks_of, total_iterations
+from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.runs.progress import Progress
 from mltcp_tools.lab.testbed.emulators import cpu_busy, cpu_times
 from mltcp_tools.lab.testbed.leftovers import require_privileges
@@ -83,7 +83,7 @@ def run_across(
         ("a link with loss", experiment.link.loss),
         ("an `mtu` of its own", experiment.link.mtu != MTU),
         ("hosts with a `qdisc`", experiment.link.qdisc != "none"),
-        ("fine time stamps", any(arm.fine_stamps for arm in experiment.arms)),
+        ("fine time stamps", any(variant.fine_stamps for variant in experiment.variants)),
     ):
         if present:
             raise UsageError(
@@ -110,7 +110,7 @@ def run_across(
 
 
 class _Run(Loop):
-    """The arms of a run across machines."""
+    """The variants of a run across machines."""
 
     busiest = "CPUs of the busiest machine"
 
@@ -179,15 +179,15 @@ class _Run(Loop):
                     " larger than those on the wire; switch them off with ethtool -K."
                 )
 
-    def measure(self, arm: Arm, repetition: int, position: int) -> Outcome:
+    def measure(self, variant: Variant, repetition: int, position: int) -> Outcome:
         self._build_link()
         done: list[_Done] = []
         cpu = cpu_times()
-        for number, tasks in enumerate(tasks_of(self.experiment, arm, repetition)):
-            request = {"arm": arm.name, "repetition": repetition, "group": number}
+        for number, tasks in enumerate(tasks_of(self.experiment, variant, repetition)):
+            request = {"variant": variant.name, "repetition": repetition, "group": number}
             request["trace_ms"] = self._trace_ms
             done.append(self._run_tasks(tasks, request))
-            self._record(arm.name, repetition, tasks, done[0].start, done[-1])
+            self._record(variant.name, repetition, tasks, done[0].start, done[-1])
             if done[-1].failure is not None:
                 break
         results = [result for each in done for result in each.results.values()]
@@ -287,17 +287,18 @@ class _Run(Loop):
         return ready
 
     def _record(
-        self, arm: str, repetition: int, tasks: Sequence[Task], first: float, done: _Done
+        self, variant: str, repetition: int, tasks: Sequence[Task], first: float, done: _Done
     ) -> None:
-        """Add what was measured to the tables, in times from the arm's start (ours: `first`)."""
+        """Add what was measured to the tables, in times from the variant's start (ours:
+        `first`)."""
         for result in done.results.values():
-            start = result["start"] - (done.start - first)  # the arm's, by that machine's clock
+            start = result["start"] - (done.start - first)  # the variant's, by that machine's clock
             documents = result["documents"]
             for task in tasks:
                 if document := documents.get(task.name):
-                    self.tables.add_job(arm, repetition, start, task, document)
+                    self.tables.add_job(variant, repetition, start, task, document)
             events = [(job, flow, IterationEvent(**each)) for job, flow, each in result["events"]]
-            self.tables.add_events(arm, repetition, start, events, documents)
+            self.tables.add_events(variant, repetition, start, events, documents)
 
     def _close(self, agent: Agent) -> None:
         if said := agent.close():

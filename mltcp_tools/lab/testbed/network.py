@@ -1,4 +1,4 @@
-"""The network of one arm: namespaces, veth pairs and the bottleneck, through pyroute2.
+"""The network of one variant: namespaces, veth pairs and the bottleneck, through pyroute2.
 
     mltcp-ID-s1 10.0.1.1 --- 10.0.1.254 \\
     mltcp-ID-s2 10.0.2.1 --- 10.0.2.254  mltcp-ID-router 10.0.0.254 === 10.0.0.1 mltcp-ID-receiver

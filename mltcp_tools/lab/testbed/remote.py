@@ -8,7 +8,7 @@ It and the run (`multihost.py`) talk in JSON objects, one a line, over the agent
 
 then, on a sender, for every group of jobs that run at once:
 
-    <- {"event": "run", "arm": name, "repetition": n, "group": n, "trace_ms": ms}
+    <- {"event": "run", "variant": name, "repetition": n, "group": n, "trace_ms": ms}
     -> {"event": "connected"}: the jobs of this sender are connected and tagged
     <- {"event": "clock"} -> {"event": "clock", "now": s}, any number of times
     <- {"event": "start", "at": s}
@@ -162,15 +162,15 @@ class _Sender:
                 self._run(self._requests.read())
 
     def _run(self, request: dict[str, Any]) -> None:
-        arm, repetition = self._experiment.arm(request["arm"]), request["repetition"]
+        variant, repetition = self._experiment.variant(request["variant"]), request["repetition"]
         number, senders = self._hello["number"], self._hello["senders"]
-        groups = tasks_of(self._experiment, arm, repetition, request["trace_ms"])
+        groups = tasks_of(self._experiment, variant, repetition, request["trace_ms"])
         tasks = [
             dataclasses.replace(task, sender=0)
             for task in groups[request["group"]]
             if task.sender % senders == number
         ]
-        with self._treatments.begin(arm) as sessions:
+        with self._treatments.begin(variant) as sessions:
             tasks = [sessions.adapt(task) for task in tasks]
             measured = self._measure(tasks, sessions)
         self._warnings += sessions.warnings

@@ -1,4 +1,4 @@
-"""Running an experiment: arms one after another (loop.py) on fresh links, into a run folder."""
+"""Running an experiment: variants one after another (loop.py) on fresh links, into a run folder."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mltcp_tools.kernel.environment import sysctls
 from mltcp_tools.kernel.host.disturbance import Watch
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.emulator.sockets import set_congestion_control
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import Task, neighbour_tasks, tasks_of, total_iterations
+from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.runs.progress import Progress
 from mltcp_tools.lab.testbed.emulators import Emulators, Measured, Place
 from mltcp_tools.lab.testbed.fabric import FabricNetwork
@@ -51,8 +51,8 @@ def run_experiment(
     """Run `experiment` and write its tables into `folder`, which must be new or empty.
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
-    backend: what runs the MLTCP arms, as `get_backend` takes it. attempts: how often an arm is run
-    at most until nothing disturbs it. Talks on stderr.
+    backend: what runs the MLTCP variants, as `get_backend` takes it. attempts: how often a variant
+    is run at most until nothing disturbs it. Talks on stderr.
     Raises what ended the run early (MltcpError, or KeyboardInterrupt after a signal), with the
     tables of what was measured until then written and everything else taken down.
     """
@@ -82,7 +82,7 @@ def run_experiment(
 
 
 class _Run(Loop):
-    """The arms of a run in network namespaces of this machine."""
+    """The variants of a run in network namespaces of this machine."""
 
     busiest = "CPUs"
 
@@ -120,9 +120,9 @@ class _Run(Loop):
     def alone_ran(self) -> None:
         self._treatments.alone_ran()
 
-    def measure(self, arm: Arm, repetition: int, position: int) -> Outcome:
-        groups = tasks_of(self.experiment, arm, repetition, self._trace_ms)
-        neighbours = neighbour_tasks(self.experiment, arm, repetition)
+    def measure(self, variant: Variant, repetition: int, position: int) -> Outcome:
+        groups = tasks_of(self.experiment, variant, repetition, self._trace_ms)
+        neighbours = neighbour_tasks(self.experiment, variant, repetition)
         measured: list[Measured] = []
         with (
             Watch(skipped_results) as watch,
@@ -130,9 +130,9 @@ class _Run(Loop):
         ):
             if repetition == position == 1:
                 self._describe(network)
-            if arm.fine_stamps:
+            if variant.fine_stamps:
                 network.stamp_finely()
-            with self._treatments.begin(arm) as sessions:
+            with self._treatments.begin(variant) as sessions:
                 sessions.network(network)
                 groups = [[sessions.adapt(task) for task in tasks] for tasks in groups]
                 for tasks in groups:
@@ -147,12 +147,12 @@ class _Run(Loop):
         for tasks, part in zip(groups, measured, strict=False):
             for task in tasks:
                 if document := part.documents.get(task.name):
-                    self.tables.add_job(arm.name, repetition, start, task, document)
+                    self.tables.add_job(variant.name, repetition, start, task, document)
             for task in neighbours:
                 if document := part.documents.get(task.name):
-                    self.tables.add_neighbour(arm.name, repetition, start, task, document)
+                    self.tables.add_neighbour(variant.name, repetition, start, task, document)
         documents = {job: each for part in measured for job, each in part.documents.items()}
-        self.tables.add_events(arm.name, repetition, start, sessions.events, documents)
+        self.tables.add_events(variant.name, repetition, start, sessions.events, documents)
         sessions.record(self.folder, repetition, start)
         busy_s = sum(part.cpu_busy * part.duration for part in measured)
         spans = [(part.start, part.start + part.duration) for part in measured]
@@ -234,8 +234,8 @@ def check_congestion_controls(experiment: Experiment) -> None:
                 set_congestion_control(probe, cc)
             except HostError as error:
                 remedy = (
-                    "leave it out with --arms"
-                    if asked_by.startswith("arm ")
+                    "leave it out with --variants"
+                    if asked_by.startswith("variant ")
                     else "give it another `cc`"
                 )
                 raise HostError(f"The {asked_by} can't be run; {remedy}. {error}") from error

@@ -1,7 +1,7 @@
 """Iterations of attached jobs as a run folder, for `mltcp report` to read like a testbed's.
 
-There is one arm, called after the congestion control, and one repetition. An iteration begins where
-the one before had sent all: the job computes, then sends, as in the testbed.
+There is one variant, called after the congestion control, and one repetition. An iteration begins
+where the one before had sent all: the job computes, then sends, as in the testbed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import yaml
 
 from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.base.files import replace_file
-from mltcp_tools.base.run_tables import append_csv, check_folder, rename_arm, write_csv
+from mltcp_tools.base.run_tables import append_csv, check_folder, rename_variant, write_csv
 from mltcp_tools.base.units import exact_bytes, exact_seconds
 from mltcp_tools.kernel.backends.base import Backend, Flow, IterationEvent, Job
 from mltcp_tools.kernel.congestion_controls import base_of
@@ -106,7 +106,7 @@ class Recording:
 
     def describe(self, duration_s: float) -> None:
         """Write which jobs are recorded, and for how long so far."""
-        write_csv(self._folder, "arms", [self._key() | {"order": 1, "duration_s": duration_s}])
+        write_csv(self._folder, "variants", [self._key() | {"order": 1, "duration_s": duration_s}])
         text = yaml.safe_dump(self._description(), sort_keys=False, allow_unicode=True)
         replace_file(self._folder / "experiment.yaml", text.encode())
 
@@ -117,7 +117,7 @@ class Recording:
             if not (self._folder / f"{name}.csv").exists():
                 write_csv(self._folder, name, [])
         self.describe(duration_s)
-        rename_arm(self._folder, self._arm())
+        rename_variant(self._folder, self._variant())
 
     def take(self, complete: Sequence[JobIteration]) -> None:
         """Add complete iterations to the tables."""
@@ -140,11 +140,11 @@ class Recording:
         if new:
             self.describe(time.monotonic() - self._start_s)
 
-    def _arm(self) -> str:
+    def _variant(self) -> str:
         return "+".join(sorted(set(self._ccs.values()))) or "mltcp"
 
     def _key(self) -> dict[str, Any]:
-        return {"arm": self._arm(), "repetition": _REPETITION}
+        return {"variant": self._variant(), "repetition": _REPETITION}
 
     def _times(self, **times: float) -> dict[str, float]:
         return {name: value - self._start_s for name, value in times.items()}
@@ -191,14 +191,14 @@ class Recording:
                     "iterations": own.iterations,
                 }
             )
-        arm = self._arm()
+        variant = self._variant()
         return {
             "name": "recorded",
             "description": "Attached jobs, recorded as they ran.",
             "recorded": True,
             "jobs": jobs,
-            "arms": {arm: {"cc": arm}},
-            "baseline": arm,
+            "variants": {variant: {"cc": variant}},
+            "baseline": variant,
             "repetitions": _REPETITION,
         }
 

@@ -47,7 +47,7 @@ class _Edge:
 class LiveWorld(World):
     """The subjects, by way of live/attach. interrupted: whether somebody ends the trial.
 
-    congestion_control: what the other arm runs. patience_s: how long a rhythm is looked for.
+    congestion_control: what the other variant runs. patience_s: how long a rhythm is looked for.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LiveWorld(World):
         self._meter = meter
         self._interrupted = interrupted
         self._patience_s = patience_s
-        self._arm = ""
+        self._variant = ""
         self._outside = Outside(meter, self._alive)
         self._check_at_s = 0.0
         self._begun: list[_Edge] = []
@@ -107,14 +107,14 @@ class LiveWorld(World):
             if ended := [one.pid for one in each.processes if not one.is_running()]:
                 raise JobEnded(f"{each.name} has ended (process {ended[0]}).")
 
-    # Arms
+    # Variants
 
-    def switch(self, arm: str) -> None:
-        if arm == self._arm:
+    def switch(self, variant: str) -> None:
+        if variant == self._variant:
             return
-        self._arm = arm
+        self._variant = variant
         for each in self._subjects:
-            each.switch(arm, self._name, self._backend)
+            each.switch(variant, self._name, self._backend)
         self._lease.renew()
 
     # What is around them

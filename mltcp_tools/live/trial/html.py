@@ -77,10 +77,10 @@ def _row(cells: Sequence[str | Cell], tag: str) -> str:
 def _figure(found: Conducted, job: str) -> str:
     """The mean iteration of each turn, both of a round above each other; void rounds are hollow."""
     points = [
-        (each.number, arm, each.turns[arm].jobs[job].mean_s, bool(each.void))
+        (each.number, variant, each.turns[variant].jobs[job].mean_s, bool(each.void))
         for each in found.course.rounds
-        for arm in (BASE, MLTCP)
-        if arm in each.turns and each.turns[arm].jobs[job].iterations
+        for variant in (BASE, MLTCP)
+        if variant in each.turns and each.turns[variant].jobs[job].iterations
     ]
     if not points:
         return ""
@@ -110,15 +110,15 @@ def _figure(found: Conducted, job: str) -> str:
             f' y2="{max(own):.1f}"/><text x="{x(number):.1f}" y="{_HEIGHT - 6}"'
             f' text-anchor="middle">{number}</text>'
         )
-    for number, arm, time, is_void in points:
+    for number, variant, time, is_void in points:
         shape = "void" if is_void else ""
         lines.append(
             _mark(
-                arm,
+                variant,
                 x(number),
                 y(time),
-                f"{arm} {shape}".strip(),
-                f"{arm}, round {number}: {format_seconds(time)}",
+                f"{variant} {shape}".strip(),
+                f"{variant}, round {number}: {format_seconds(time)}",
             )
         )
     drawing = "".join(lines)
@@ -131,10 +131,10 @@ def _figure(found: Conducted, job: str) -> str:
     )
 
 
-def _mark(arm: str, x: float, y: float, kind: str, title: str) -> str:
+def _mark(variant: str, x: float, y: float, kind: str, title: str) -> str:
     """A circle for the base and a square for mltcp, so that colours needn't be told apart."""
     named = f"<title>{escape(title)}</title>"
-    if arm == BASE:
+    if variant == BASE:
         return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="5">{named}</circle>'
     return (
         f'<rect class="{kind}" x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10">{named}'
@@ -153,7 +153,7 @@ def _rounds(found: Conducted) -> str:
 def _method(found: Conducted) -> str:
     plan = found.course.plan
     return (
-        f"{announcement(found.course)} Which arm began each round was drawn (seed"
+        f"{announcement(found.course)} Which variant began each round was drawn (seed"
         f" {found.course.seed}), half of the rounds each way; the first quarter of a turn was left"
         " out. The p-value is that of the drawing itself: how many of the orders that might have"
         " been drawn show a difference at least as large. The interval holds every difference that"

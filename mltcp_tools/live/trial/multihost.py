@@ -144,8 +144,8 @@ class AcrossWorld(World):
                 found.setdefault(job, []).append(beat)
         return found
 
-    def switch(self, arm: str) -> None:
-        self.ask("switch", arm=arm)
+    def switch(self, variant: str) -> None:
+        self.ask("switch", variant=variant)
 
     def wait(self) -> list[tuple[str, Beat]]:
         self._listen()

@@ -13,8 +13,8 @@ from mltcp_tools.live.trial.trial import Course
 
 
 @dataclass(frozen=True)
-class ArmRow:
-    """A job under one arm, over all valid rounds. Times in seconds. retransmits: segments."""
+class VariantRow:
+    """A job under one variant, over all valid rounds. Times in seconds. retransmits: segments."""
 
     iterations: int
     mean_s: float
@@ -28,8 +28,8 @@ class JobRow:
     """A job with and without mltcp. longer: by how much its iterations are with it."""
 
     job: str
-    base: ArmRow
-    mltcp: ArmRow
+    base: VariantRow
+    mltcp: VariantRow
     longer: Difference
 
 
@@ -58,8 +58,8 @@ def judge(course: Course) -> Verdict:
     rows = tuple(
         JobRow(
             job,
-            _arm(each.turns[BASE].jobs[job] for each in valid),
-            _arm(each.turns[MLTCP].jobs[job] for each in valid),
+            _variant(each.turns[BASE].jobs[job] for each in valid),
+            _variant(each.turns[MLTCP].jobs[job] for each in valid),
             difference(values, course.order, indices),
         )
         for job, values in zip(names, ratios, strict=True)
@@ -72,10 +72,10 @@ def judge(course: Course) -> Verdict:
     return Verdict(kind, together, rows, _sentence(kind, course, together), _advice(kind, rows))
 
 
-def _arm(turns: Iterable[Measured]) -> ArmRow:
+def _variant(turns: Iterable[Measured]) -> VariantRow:
     found = list(turns)
     times_s = [time for each in found for time in each.times_s]
-    return ArmRow(
+    return VariantRow(
         iterations=len(times_s),
         mean_s=mean(found),
         p50_s=percentile(times_s, 0.5),

@@ -80,21 +80,21 @@ class Measured:
 
 
 class Turn:
-    """The jobs for a while under one arm. number: by which the world knows it.
+    """The jobs for a while under one variant. number: by which the world knows it.
 
     limits_s: a job's longest tolerable iteration time.
     """
 
     def __init__(
         self,
-        arm: str,
+        variant: str,
         number: int,
         begin_s: float,
         settle_s: float,
         periods_s: Mapping[str, float],
         limits_s: Mapping[str, float],
     ) -> None:
-        self.arm, self.number = arm, number
+        self.variant, self.number = variant, number
         self.begin_s = begin_s
         self.jobs = {job: Measured() for job in periods_s}
         self.notes: list[str] = []

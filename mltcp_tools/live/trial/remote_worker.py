@@ -5,9 +5,9 @@ JSON objects, one a line; each request is answered by one of the same event, or 
     <- {"event": "begin", "version": V, "jobs": {NAME: [TARGET, ...]}, "cc": NAME, "patience_s": s}
     -> {"event": "begin", "jobs": [NAME, ...]: those that this host has, "base": names}
     <- {"event": "learn"} -> {"event": "learn", "now_s": s, "beats": [[JOB, Beat's fields...]...]}
-    <- {"event": "switch", "arm": ARM}; {"event": "turn"}: the next turn begins, the first is 0
-    <- {"event": "end", "turn": n} -> {..., "notes": [SENTENCE...], "retransmits": {JOB: segments}}
-    <- {"event": "unlike", "turns": [n, n]} -> {..., "notes": [SENTENCE...]}
+    <- {"event": "switch", "variant": VARIANT}; {"event": "turn"}: the next turn begins, the first
+    is 0 <- {"event": "end", "turn": n} -> {..., "notes": [SENTENCE...], "retransmits": {JOB:
+    segments}} <- {"event": "unlike", "turns": [n, n]} -> {..., "notes": [SENTENCE...]}
 
 Unasked, once it has learned: {"event": "beats"} as with `learn`. Times are of this host's clock,
 which needn't agree with any other. Both sides say {"event": "alive"} once a second; where this one
@@ -125,7 +125,7 @@ class _Part:
         _say_beats("learn", [(job, beat) for job, beats in seen.items() for beat in beats])
 
     def _switch(self, request: dict[str, Any]) -> None:
-        self._world.switch(request["arm"])
+        self._world.switch(request["variant"])
         answer("switch")
 
     def _turn(self, request: dict[str, Any]) -> None:

@@ -101,8 +101,8 @@ def compare(world: World, turn_s: float, mltcp_first: bool) -> Compared:
         world.switch(MLTCP)
         periods_s = periods_of(world.learn())
         every_s = max(turn_s, LEAST_ITERATIONS * max(periods_s.values()))
-        arms = (MLTCP, BASE) if mltcp_first else (BASE, MLTCP)
-        turns = {arm: take_turn(world, arm, every_s, periods_s, {}) for arm in arms}
+        variants = (MLTCP, BASE) if mltcp_first else (BASE, MLTCP)
+        turns = {variant: take_turn(world, variant, every_s, periods_s, {}) for variant in variants}
     except NoIterations:
         raise
     except (Ended, JobEnded, MltcpError) as error:

@@ -47,9 +47,9 @@ class Subject:
         if not self.sockets:
             raise MltcpError(f"{self.name} has no connection (any more).")
 
-    def switch(self, arm: str, congestion_control: str, backend: Backend) -> None:
-        """Give its connections to that arm; MltcpError where one of them doesn't take it."""
-        if arm == MLTCP:
+    def switch(self, variant: str, congestion_control: str, backend: Backend) -> None:
+        """Give its connections to that variant; MltcpError where one of them doesn't take it."""
+        if variant == MLTCP:
             changes = attach_by_name(
                 self.sockets, self.name, self._parameters(), congestion_control, backend, move=None
             )[1]
@@ -146,7 +146,7 @@ def find_subjects(
 
 
 def _check_base(subject: Subject) -> None:
-    """Raise where the jobs would run MLTCP in both arms."""
+    """Raise where the jobs would run MLTCP in both variants."""
     if subject.before is not None:
         names = {each.old for each in subject.before.sockets}
     else:

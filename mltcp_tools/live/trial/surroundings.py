@@ -32,7 +32,7 @@ class World(ABC):
         """
 
     @abstractmethod
-    def switch(self, arm: str) -> None:
+    def switch(self, variant: str) -> None:
         """Have all jobs run what they ran before (turn.BASE), or mltcp (turn.MLTCP)."""
 
     @abstractmethod
@@ -44,7 +44,8 @@ class World(ABC):
 
     @abstractmethod
     def begin_turn(self) -> int:
-        """Note what has been counted so far, as the jobs run the turn's arm; the turn's number."""
+        """Note what has been counted so far, as the jobs run the turn's variant; the turn's
+        number."""
 
     @abstractmethod
     def end_turn(self, turn: int) -> Counted:

@@ -32,15 +32,18 @@ def rows(found: Conducted) -> list[Row]:
     """Two for each job, of the columns COLUMNS."""
     table: list[Row] = []
     for each in found.verdict.jobs:
-        for name, arm in ((found.base, each.base), (found.mltcp, each.mltcp)):
-            ours = arm is each.mltcp
+        for name, variant in ((found.base, each.base), (found.mltcp, each.mltcp)):
+            ours = variant is each.mltcp
             table.append(
                 (
                     "" if ours else each.job,
                     name,
-                    str(arm.iterations),
-                    *(format_seconds(time) for time in (arm.mean_s, arm.p50_s, arm.p99_s)),
-                    str(arm.retransmits),
+                    str(variant.iterations),
+                    *(
+                        format_seconds(time)
+                        for time in (variant.mean_s, variant.p50_s, variant.p99_s)
+                    ),
+                    str(variant.retransmits),
                     Cell(interval(each.longer), _meaning(each.longer)) if ours else "",
                     f"{each.longer.p:.3f}" if ours and each.longer.bounded else "",
                 )
@@ -108,13 +111,13 @@ def _difference(longer: Difference) -> dict[str, float | int | bool | None]:
 def _round(each: Round) -> dict[str, Any]:
     return {
         "round": each.number,
-        "order": each.arms,
+        "order": each.variants,
         "void": each.void,
         "mean_s": {
-            arm: {
+            variant: {
                 job: measured.mean_s for job, measured in turn.jobs.items() if measured.iterations
             }
-            for arm, turn in each.turns.items()
-            if arm in (BASE, MLTCP)
+            for variant, turn in each.turns.items()
+            if variant in (BASE, MLTCP)
         },
     }

@@ -70,10 +70,10 @@ class Plan:
 
 @dataclass
 class Round:
-    """One round: its turns by arm, and why it is void, if it is."""
+    """One round: its turns by variant, and why it is void, if it is."""
 
     number: int
-    arms: tuple[str, str]
+    variants: tuple[str, str]
     turns: dict[str, Turn] = field(default_factory=dict)
     void: list[str] = field(default_factory=list)
 
@@ -129,7 +129,7 @@ class Trial:
         """By job, how long its iterations took when it last ran the base."""
 
     def run(self) -> Course:
-        """Go through the rounds; how it went. The jobs are left in the last turn's arm."""
+        """Go through the rounds; how it went. The jobs are left in the last turn's variant."""
         course = self.course
         try:
             while len(course.valid) < self._plan.rounds:
@@ -151,15 +151,17 @@ class Trial:
         each = Round(number + 1, first)
         self.course.rounds.append(each)
         try:
-            for arm in each.arms:
-                each.turns[arm] = self._turn(arm)
+            for variant in each.variants:
+                each.turns[variant] = self._turn(variant)
         except Ended as end:
             each.void.append(str(end))
         except (Guarded, JobEnded, Interrupted) as end:
             each.void.append(str(end))
             raise
         else:
-            each.void = what_changed([each.turns[arm] for arm in each.arms], self._world)
+            each.void = what_changed(
+                [each.turns[variant] for variant in each.variants], self._world
+            )
         if each.void:
             self._say(f"Round {each.number} is void: {' '.join(each.void)}")
             self._world.switch(BASE)
@@ -173,26 +175,26 @@ class Trial:
             )
             self._say(f"Round {each.number}: {told}.")
 
-    def _turn(self, arm: str) -> Turn:
+    def _turn(self, variant: str) -> Turn:
         """One turn to its end. Raises Ended and Guarded, with the base put back before."""
         limits_s = {job: (1 + self._plan.slower) * time for job, time in self._base_s.items()}
         try:
             turn = take_turn(
                 self._world,
-                arm,
+                variant,
                 self.course.turn_s,
                 self._periods_s,
-                limits_s if arm == MLTCP else {},
+                limits_s if variant == MLTCP else {},
             )
         except Ended as end:
             self._world.switch(BASE)
             counts, why = self._right_after(end) if isinstance(end, Slower) else (True, str(end))
             if counts:
-                self._strikes += 1 if arm == MLTCP else -1
+                self._strikes += 1 if variant == MLTCP else -1
             if self._strikes == _STRIKES:
                 raise Guarded(f"{why} That was the second time with mltcp.") from None
             raise Ended(why) from None
-        if arm == BASE:
+        if variant == BASE:
             self._base_s |= {
                 job: measured.mean_s for job, measured in turn.jobs.items() if measured.beats
             }
@@ -240,17 +242,17 @@ class Trial:
 
 def take_turn(
     world: World,
-    arm: str,
+    variant: str,
     every_s: float,
     periods_s: Mapping[str, float],
     limits_s: Mapping[str, float],
 ) -> Turn:
     """One turn to its end. Raises turn.Ended where a job is slower than its limit, or stalls."""
-    world.switch(arm)
+    world.switch(variant)
     number = world.begin_turn()
     begin_s = world.now_s()
     settle_s = max(SETTLE * every_s, _SETTLE_ITERATIONS * max(periods_s.values()))
-    turn = Turn(arm, number, begin_s, settle_s, periods_s, limits_s)
+    turn = Turn(variant, number, begin_s, settle_s, periods_s, limits_s)
     while world.now_s() < begin_s + every_s:
         for job, beat in world.wait():
             turn.add(job, beat)

@@ -9,7 +9,7 @@ import pytest
 from support.mistakes import refused
 
 from mltcp_tools.cli.main import main
-from mltcp_tools.clusters.fapes.compare import ARMS
+from mltcp_tools.clusters.fapes.compare import VARIANTS
 
 WORKLOAD = """
 cluster: {servers: 4, gpus: 4, rate: 10gbit, leaf: 2}
@@ -97,8 +97,8 @@ def test_loans_are_compared_without_options(
     for faster in ("1", "2"):
         assert main(["cluster", "fapes", str(file), *options, "--faster", faster]) == 0
         (compared,) = json.loads(capsys.readouterr().out)["traces"].values()
-        found[faster] = {arm["arm"]: arm for arm in compared["draws"][0]}
-        assert set(found[faster]) == set(ARMS)
+        found[faster] = {variant["variant"]: variant for variant in compared["draws"][0]}
+        assert set(found[faster]) == set(VARIANTS)
     # Inference owns 4 of 8 servers; what it lends is left to training.
     assert found["1"]["static"]["left_gpus"] == 16
     assert found["1"]["lyra"]["left_gpus"] > 16

@@ -189,8 +189,8 @@ def test_a_run_of_a_matrix_makes_its_table(
         "name: two\n"
         "defaults: {iterations: 12, repetitions: 1, alone: {iterations: 3}}\n"
         "mixes:\n"
-        "  one: {jobs: [{count: 2, bytes: 100kB, compute: 20ms}], arms: {reno: {cc: reno}}}\n"
-        "  two: {jobs: [{count: 2, bytes: 50kB, compute: 20ms}], arms: {reno: {cc: reno}}}\n"
+        "  one: {jobs: [{count: 2, bytes: 100kB, compute: 20ms}], variants: {reno: {cc: reno}}}\n"
+        "  two: {jobs: [{count: 2, bytes: 50kB, compute: 20ms}], variants: {reno: {cc: reno}}}\n"
     )
     folder = tmp_path / "runs"
     assert main(["testbed", "run", str(path), "--only", "one", "-o", str(folder), "--json"]) == 0

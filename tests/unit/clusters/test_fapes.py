@@ -79,10 +79,11 @@ def test_loans_help_training_and_keep_the_objective() -> None:
     hours = workload.jobs[-1].arrival_s / 3600
     requests = replayed(steady(0.5, 600), hours, 20, 0.7, 1)
     results = {
-        each.arm: each for each in compare(workload, requests, ONE_SECOND, treatment("mltcp"), 4)
+        each.variant: each
+        for each in compare(workload, requests, ONE_SECOND, treatment("mltcp"), 4)
     }
     completion = {
-        arm: each.training.summary()["completion_mean_s"] for arm, each in results.items()
+        variant: each.training.summary()["completion_mean_s"] for variant, each in results.items()
     }
     assert completion["fapes"] < completion["static"]  # type: ignore[operator]
     assert completion["lyra"] < completion["static"]  # type: ignore[operator]

@@ -628,10 +628,10 @@ def test_an_emulated_cluster_that_was_recorded_is_predicted(
 ) -> None:
     """From Slurm's log and recordings alone: jobs as the packet simulator runs them."""
     run_folder, log, data = tmp_path / "run", tmp_path / "log", tmp_path / "data.yaml"
-    options = ["--arms", "reno", "--iterations", "100", "--repetitions", "1", "--trace", "0"]
+    options = ["--variants", "reno", "--iterations", "100", "--repetitions", "1", "--trace", "0"]
     assert main(["simulate", "rings", *options, "-o", str(run_folder)]) == 0
     run = load_run(run_folder)
-    own = run.iterations[run.iterations["arm"] == "reno"]
+    own = run.iterations[run.iterations["variant"] == "reno"]
     lines = [SACCT.splitlines()[0]]
     for number, (job, rows) in enumerate(own.groupby("job")):
         hosts = ",".join(run.experiment.jobs[str(job)].hosts)
@@ -664,26 +664,26 @@ def test_an_emulated_cluster_that_was_recorded_is_predicted(
 
 
 def test_models_and_iterations_come_from_recordings(tmp_path: Path) -> None:
-    options = ["--arms", "reno", "--iterations", "20", "--repetitions", "1", "--trace", "0"]
+    options = ["--variants", "reno", "--iterations", "20", "--repetitions", "1", "--trace", "0"]
     assert main(["simulate", "two-jobs", *options, "-o", str(tmp_path / "run")]) == 0
     run = load_run(tmp_path / "run")
     name, job = next(iter(run.experiment.jobs.items()))
-    own = run.iterations[(run.iterations["arm"] == "reno") & (run.iterations["job"] == name)]
+    own = run.iterations[(run.iterations["variant"] == "reno") & (run.iterations["job"] == name)]
     mean_s = float((own["end_s"] - own["start_s"]).mean())
     lines = [SACCT.splitlines()[0], f"1|{name}|0|0|{500 * mean_s}|COMPLETED|gres/gpu=2|n[1-2]"]
     (tmp_path / "log").write_text("\n".join(lines) + "\n")
     data = tmp_path / "data.yaml"
     words = [str(tmp_path / "log"), "-o", str(data), "--recorded", str(tmp_path / "run")]
     words += ["--rate", "1gbit"]
-    ran = CliRunner().invoke(import_, [*words, "--arm", "reno"])
+    ran = CliRunner().invoke(import_, [*words, "--variant", "reno"])
     assert ran.exception is None, ran.output
     (found,) = parse_workload(data.read_text(), "w").jobs
     # What one of two ranks sends is the gradient once.
     assert found.model.size == pytest.approx(job.bytes, rel=0.05)
     assert found.iterations == pytest.approx(500, abs=1)
     assert not found.guessed
-    refused = CliRunner().invoke(import_, [*words, "--arm", "cubic"])
-    assert "has no iterations of an arm cubic" in str(refused.exception)
+    refused = CliRunner().invoke(import_, [*words, "--variant", "cubic"])
+    assert "has no iterations of a variant cubic" in str(refused.exception)
 
 
 def test_what_was_observed_is_predicted(tmp_path: Path) -> None:

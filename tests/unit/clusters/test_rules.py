@@ -1,4 +1,4 @@
-"""Treatments of whole clusters are those of arms."""
+"""Treatments of whole clusters are those of variants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mltcp_tools.lab.experiments.treatments import TREATMENTS as REGISTRY
 from mltcp_tools.lab.experiments.treatments import Settings
 
 
-def test_every_treatment_of_arms_has_a_rule() -> None:
+def test_every_treatment_of_variants_has_a_rule() -> None:
     assert REGISTRY.keys() <= TREATMENTS.keys()
     # Over mltcp, one that decides by itself who gets what would be the same again.
     assert TREATMENTS["mltcp+turns"].rule is TWO_WAY["mltcp"]

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import pytest
 from bench.bench_cc import (
     ACK_BYTES,
-    ARMS,
     SENDING,
     SLOW,
+    VARIANTS,
     WAY,
-    Arm,
+    Variant,
     cheap,
     graphed,
     measure,
@@ -33,12 +33,12 @@ pytestmark = pytest.mark.guest(icount=True)
 MANY_CPUS = pytest.mark.guest(icount=True, append="possible_cpus=256")
 
 BOUNDS = {
-    Arm("mltcp_reno", "reno"): 1.03,
-    Arm("mltcp", "reno"): 1.03,
-    Arm("mltcp_reno", "reno", True): 1.05,
-    Arm("mltcp", "reno", True): 1.08,
-    Arm("mltcp_cubic", "cubic"): 1.03,
-    Arm("mltcp_cubic", "cubic", True): 1.05,
+    Variant("mltcp_reno", "reno"): 1.03,
+    Variant("mltcp", "reno"): 1.03,
+    Variant("mltcp_reno", "reno", True): 1.05,
+    Variant("mltcp", "reno", True): 1.08,
+    Variant("mltcp_cubic", "cubic"): 1.03,
+    Variant("mltcp_cubic", "cubic", True): 1.05,
 }
 """Times the base's, of the cheapest twentieth of ACKs: the median is of another kind of ACK where a
 run loses otherwise. A flow without a job costs nothing. The others take what counting takes, and
@@ -60,12 +60,14 @@ def backend() -> Iterator[Backend]:
     found.unload()
 
 
-def ratios(backend: Backend) -> dict[Arm, float]:
-    """Instructions of an ACK of each arm, times those of its base's."""
+def ratios(backend: Backend) -> dict[Variant, float]:
+    """Instructions of an ACK of each variant, times those of its base's."""
     less = 2 * tracer_ns(backend, 3)
     found = measure(backend, 3, SLOW, ACK_BYTES, (WAY, SENDING), cheap)
-    took = {arm: statistics.median(found[arm]) - less for arm in ARMS}
-    return {arm: took[arm] / took[Arm(arm.base, arm.base)] for arm in BOUNDS}
+    took = {variant: statistics.median(found[variant]) - less for variant in VARIANTS}
+    return {
+        variant: took[variant] / took[Variant(variant.base, variant.base)] for variant in BOUNDS
+    }
 
 
 def test_no_ack_costs_more_instructions_than_it_did(backend: Backend) -> None:
@@ -73,9 +75,9 @@ def test_no_ack_costs_more_instructions_than_it_did(backend: Backend) -> None:
     least = dict.fromkeys(BOUNDS, math.inf)
     for _ in range(3):
         found = ratios(backend)
-        print({str(arm): round(ratio, 4) for arm, ratio in found.items()})
-        least = {arm: min(least[arm], ratio) for arm, ratio in found.items()}
-        over = {str(arm): ratio for arm, ratio in least.items() if ratio > BOUNDS[arm]}
+        print({str(variant): round(ratio, 4) for variant, ratio in found.items()})
+        least = {variant: min(least[variant], ratio) for variant, ratio in found.items()}
+        over = {str(variant): ratio for variant, ratio in least.items() if ratio > BOUNDS[variant]}
         if not over:
             return
     assert over == {}

@@ -26,7 +26,7 @@ name: guest
 link: {rate: 20mbit, queue: 60kB, delay: 10ms, LINK}
 jobs:
   - {name: job, count: 2, bytes: 100kB, compute: 100ms, jitter: 5%}
-arms:
+variants:
   base: {cc: BASE}
   mltcp: {cc: MLTCP}
 baseline: base
@@ -68,9 +68,9 @@ def test_two_jobs_over_a_link_with_delay(tmp_path: Path, backend: str) -> None:
 def test_two_jobs_of_dctcp_over_a_link_that_marks(tmp_path: Path) -> None:
     path = experiment(tmp_path, LINK="aqm: red, ecn: true", BASE="dctcp", MLTCP="mltcp_dctcp")
     run_experiment(load_experiment(path), tmp_path / "run", trace_ms=0, backend="kmod")
-    arms = table(tmp_path / "run", "arms").set_index("arm")
-    assert arms["link_marks"]["base"] > 0
-    assert arms["link_marks"]["mltcp"] > 0
+    variants = table(tmp_path / "run", "variants").set_index("variant")
+    assert variants["link_marks"]["base"] > 0
+    assert variants["link_marks"]["mltcp"] > 0
 
 
 @pytest.mark.parametrize("qdisc", QDISCS[1:])
@@ -91,7 +91,7 @@ def test_the_command_reports(tmp_path: Path) -> None:
     options = ["--backend", "auto", "-o", str(tmp_path / "run"), "--json", "--attempts", "1"]
     done = subprocess.run([*command, *options], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert set(json.loads(done.stdout)["arms"]) >= {"base", "mltcp"}
+    assert set(json.loads(done.stdout)["variants"]) >= {"base", "mltcp"}
     environment = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert environment["backend"]["backend"] == "kmod"  # the module is installed here
     assert (tmp_path / "run" / "report.html").exists()

@@ -1,4 +1,5 @@
-"""The treatments of arms that are simulated (base.py); whoever runs arms knows none by name."""
+"""The treatments of variants that are simulated (base.py); whoever runs variants knows none by
+name."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.experiments.treatments import TREATMENTS
+from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.simulator.treatments.base import Treatment
 
 
@@ -26,21 +27,21 @@ def is_modelled(name: str) -> bool:
     return find_spec(f"{__name__}.{name}") is not None
 
 
-def unknown(experiment: Experiment, arm: Arm) -> str:
-    """Return the feature of the arm's treatments that isn't modelled; "" where all is."""
-    for name in (settings.name for settings in arm.treatments):
+def unknown(experiment: Experiment, variant: Variant) -> str:
+    """Return the feature of the variant's treatments that isn't modelled; "" where all is."""
+    for name in (settings.name for settings in variant.treatments):
         if not is_modelled(name):
             return name
-        if what := kind(name).unknown(experiment, arm):
+        if what := kind(name).unknown(experiment, variant):
             return what
     return ""
 
 
 class Treatments:
-    """The treatments of these arms, for a run."""
+    """The treatments of these variants, for a run."""
 
-    def __init__(self, experiment: Experiment, arms: Iterable[Arm]) -> None:
-        used = {each.name for arm in arms for each in arm.treatments}
+    def __init__(self, experiment: Experiment, variants: Iterable[Variant]) -> None:
+        used = {each.name for variant in variants for each in variant.treatments}
         self._all = {name: kind(name)(experiment) for name in TREATMENTS if name in used}
 
     def check(self) -> None:
@@ -50,7 +51,7 @@ class Treatments:
 
     @property
     def wait_for_alone(self) -> bool:
-        """Return whether some need the jobs' lone runs before any arm runs."""
+        """Return whether some need the jobs' lone runs before any variant runs."""
         return any(each.waits_for_alone for each in self._all.values())
 
     def alone_ran(self, folder: Path) -> None:
@@ -58,19 +59,21 @@ class Treatments:
         for each in self._all.values():
             each.alone_ran(folder)
 
-    def adapt(self, arm: Arm, task: Task) -> Task:
-        """Return the task that a job of the arm is started with."""
-        for each in self._of(arm):
-            task = each.adapt(arm, task)
+    def adapt(self, variant: Variant, task: Task) -> Task:
+        """Return the task that a job of the variant is started with."""
+        for each in self._of(variant):
+            task = each.adapt(variant, task)
         return task
 
-    def of_job(self, arm: Arm, cc: str) -> dict[str, Any]:
+    def of_job(self, variant: Variant, cc: str) -> dict[str, Any]:
         """Fields of `PacketJob` for jobs and neighbours of that congestion control."""
-        return {key: own for each in self._of(arm) for key, own in each.of_job(arm, cc).items()}
+        return {
+            key: own for each in self._of(variant) for key, own in each.of_job(variant, cc).items()
+        }
 
-    def of_run(self, arm: Arm) -> dict[str, Any]:
+    def of_run(self, variant: Variant) -> dict[str, Any]:
         """Arguments of `library.simulate`."""
-        return {key: own for each in self._of(arm) for key, own in each.of_run(arm).items()}
+        return {key: own for each in self._of(variant) for key, own in each.of_run(variant).items()}
 
-    def _of(self, arm: Arm) -> list[Treatment]:
-        return [self._all[settings.name] for settings in arm.treatments]
+    def _of(self, variant: Variant) -> list[Treatment]:
+        return [self._all[settings.name] for settings in variant.treatments]

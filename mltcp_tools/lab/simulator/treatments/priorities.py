@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.treatments import PrioritiesSettings
+from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.simulator.inputs import Priorities
 from mltcp_tools.lab.simulator.treatments import base
 from mltcp_tools.live.priorities.coflows import WEIGHTS
@@ -16,15 +16,16 @@ CONTROL_S = 1e-3
 
 
 class Treatment(base.Treatment):
-    """Arms whose bursts have priorities; links that also manage their queues aren't modelled."""
+    """Variants whose bursts have priorities; links that also manage their queues aren't
+    modelled."""
 
     @staticmethod
-    def unknown(experiment: Experiment, arm: Arm) -> str:
+    def unknown(experiment: Experiment, variant: Variant) -> str:
         links = experiment.links.values() or [experiment.link]
         managed = any(link.aqm != "none" for link in links)
         return "priorities with queue management" if managed else ""
 
-    def of_run(self, arm: Arm) -> dict[str, Any]:
-        settings = arm.settings(PrioritiesSettings)
+    def of_run(self, variant: Variant) -> dict[str, Any]:
+        settings = variant.settings(PrioritiesSettings)
         weight = WEIGHTS.index(settings.weight)
         return {"priorities": Priorities(settings.levels, weight, CONTROL_S, settings.floor)}

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.treatments import RatesSettings
+from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.simulator.treatments import base
 
 
 class Treatment(base.Treatment):
-    """Arms whose windows follow feedback; hosts have no uplinks of their own."""
+    """Variants whose windows follow feedback; hosts have no uplinks of their own."""
 
     @staticmethod
-    def unknown(experiment: Experiment, arm: Arm) -> str:
-        return "an uplink of the hosts" if arm.settings(RatesSettings).uplink is not None else ""
+    def unknown(experiment: Experiment, variant: Variant) -> str:
+        return (
+            "an uplink of the hosts" if variant.settings(RatesSettings).uplink is not None else ""
+        )
 
-    def of_job(self, arm: Arm, cc: str) -> dict[str, Any]:
-        settings = arm.settings(RatesSettings)
+    def of_job(self, variant: Variant, cc: str) -> dict[str, Any]:
+        settings = variant.settings(RatesSettings)
         return {"rate": settings.fields()} if cc == settings.cc else {}

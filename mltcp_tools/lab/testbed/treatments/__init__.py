@@ -1,4 +1,5 @@
-"""Treatments: what arms do to their jobs (base.py). The loop over arms knows none of them."""
+"""Treatments: what variants do to their jobs (base.py). The loop over variants knows none of
+them."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from typing import Any, Self
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.kernel.congestion_controls import is_mltcp
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.experiments.treatments import TREATMENTS
+from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed.treatments.base import Context, Network, Session, Treatment
 
 MLTCP = "mltcp"
-"""The treatment of arms whose congestion control is one of MLTCP's; it has no settings."""
+"""The treatment of variants whose congestion control is one of MLTCP's; it has no settings."""
 
 
 def kind(name: str) -> type[Treatment]:
@@ -27,28 +28,29 @@ def kind(name: str) -> type[Treatment]:
     return found
 
 
-def names_in(arm: Arm) -> list[str]:
-    """The arm's treatments, in the order in which they are applied."""
-    own = [each.name for each in arm.treatments]
-    return [MLTCP, *own] if arm.is_mltcp else own
+def names_in(variant: Variant) -> list[str]:
+    """The variant's treatments, in the order in which they are applied."""
+    own = [each.name for each in variant.treatments]
+    return [MLTCP, *own] if variant.is_mltcp else own
 
 
 def _used(experiment: Experiment) -> list[str]:
     """All treatments that the experiment needs; for MLTCP it is enough that a neighbour does."""
     mltcp = any(is_mltcp(cc) for cc in experiment.congestion_controls())
-    own = {name for arm in experiment.arms for name in names_in(arm)}
+    own = {name for variant in experiment.variants for name in names_in(variant)}
     return [name for name in (MLTCP, *TREATMENTS) if name in own or (name == MLTCP and mltcp)]
 
 
 def check_treatments(experiment: Experiment, *, across: bool = False) -> None:
-    """Raise UsageError or HostError where a treatment of some arm can't be applied.
+    """Raise UsageError or HostError where a treatment of some variant can't be applied.
 
     across: the jobs run on several machines.
     """
     for name in _used(experiment):
         if across and not kind(name).across:
             raise UsageError(
-                f"{experiment.name} has an arm with {name}, which doesn't work across machines: run"
+                f"{experiment.name} has a variant with {name}, which doesn't work across"
+                f" machines: run"
                 " it with `mltcp testbed run`."
             )
         kind(name).check(experiment)
@@ -61,7 +63,7 @@ class Treatments:
         self._all = {name: kind(name)(context) for name in _used(context.experiment)}
 
     def load(self, stack: contextlib.ExitStack) -> None:
-        """Do what all arms need, once; `stack` undoes it at the run's end."""
+        """Do what all variants need, once; `stack` undoes it at the run's end."""
         for each in self._all.values():
             each.load(stack)
 
@@ -70,17 +72,19 @@ class Treatments:
         for each in self._all.values():
             each.alone_ran()
 
-    def begin(self, arm: Arm) -> Sessions:
-        """The sessions of all treatments that the arm has."""
-        return Sessions([self._all[name].begin(arm) for name in names_in(arm)], arm.name)
+    def begin(self, variant: Variant) -> Sessions:
+        """The sessions of all treatments that the variant has."""
+        return Sessions(
+            [self._all[name].begin(variant) for name in names_in(variant)], variant.name
+        )
 
 
 class Sessions:
-    """The sessions of one arm's run, used as one; see `Session`."""
+    """The sessions of one variant's run, used as one; see `Session`."""
 
-    def __init__(self, sessions: Sequence[Session], arm: str) -> None:
+    def __init__(self, sessions: Sequence[Session], variant: str) -> None:
         self._sessions = sessions
-        self._arm = arm
+        self._variant = variant
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -108,7 +112,7 @@ class Sessions:
 
     def record(self, folder: Path, repetition: int, start_s: float) -> None:
         for session in self._sessions:
-            session.record(folder, self._arm, repetition, start_s)
+            session.record(folder, self._variant, repetition, start_s)
 
     @property
     def events(self) -> list[tuple[str, int, IterationEvent]]:

@@ -1,7 +1,7 @@
-"""A treatment: what an arm does to its jobs besides choosing their congestion control.
+"""A treatment: what a variant does to its jobs besides choosing their congestion control.
 
-A treatment lives as long as the run, one object for all arms that have it; each time such an arm
-runs it makes a session, which does five things in this order, each of which may be nothing:
+A treatment lives as long as the run, one object for all variants that have it; each time such a
+variant runs it makes a session, which does five things in this order, each of which may be nothing:
 
 1. prepare the network and the hosts (`network`),
 2. say what a job gets at its start (`adapt` before it is started, `connected` when its sockets are
@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from mltcp_tools.kernel.backends.base import IterationEvent
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.variants import Variant
 
 
 class Network(Protocol):
-    """The network of an arm, as far as treatments look at it (network.py, paths.py).
+    """The network of a variant, as far as treatments look at it (network.py, paths.py).
 
     senders: the namespaces that tasks' `sender` counts from 0. receiver: the other end's.
     """
@@ -66,7 +66,8 @@ class Context:
 
 
 class Session:
-    """One arm's run under a treatment: a context manager; `warning` is for the user, at its end."""
+    """One variant's run under a treatment: a context manager; `warning` is for the user, at its
+    end."""
 
     warning: str | None = None
 
@@ -91,15 +92,15 @@ class Session:
     def connected(self, task: Task, fds: Sequence[int]) -> None:
         """A job's sending sockets are connected; they are ours until this returns."""
 
-    def record(self, folder: Path, arm: str, repetition: int, start_s: float) -> None:
+    def record(self, folder: Path, variant: str, repetition: int, start_s: float) -> None:
         """Write what else was seen into the run's folder; called after leaving, here only.
 
-        start_s: the arm's start, CLOCK_MONOTONIC.
+        start_s: the variant's start, CLOCK_MONOTONIC.
         """
 
 
 class Treatment:
-    """One kind of treatment for a whole run. Only those that some arm of it has are made."""
+    """One kind of treatment for a whole run. Only those that some variant of it has are made."""
 
     across: ClassVar[bool] = False
     """True: it works where jobs run on other machines."""
@@ -112,11 +113,11 @@ class Treatment:
         """Raise UsageError or HostError where it can't be applied; before anything is changed."""
 
     def load(self, stack: contextlib.ExitStack) -> None:
-        """Do what all arms need, once; `stack` undoes it at the run's end."""
+        """Do what all variants need, once; `stack` undoes it at the run's end."""
 
     def alone_ran(self) -> None:
         """The jobs have run alone for the first time, which the run's folder has the tables of."""
 
-    def begin(self, arm: Arm) -> Session:
-        """A session for one run of the arm."""
+    def begin(self, variant: Variant) -> Session:
+        """A session for one run of the variant."""
         raise NotImplementedError

@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from mltcp_tools.kernel.backends.base import Backend, IterationEvent
 from mltcp_tools.kernel.congestion_controls import is_mltcp
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.tasks import Task
-from mltcp_tools.lab.testbed.backend import ArmJobs, describe, use_backend
+from mltcp_tools.lab.experiments.variants import Variant
+from mltcp_tools.lab.testbed.backend import VariantJobs, describe, use_backend
 from mltcp_tools.lab.testbed.treatments import base
 
 
 class Treatment(base.Treatment):
-    """Arms whose congestion control is one of MLTCP's. The backend also serves neighbours."""
+    """Variants whose congestion control is one of MLTCP's. The backend also serves neighbours."""
 
     across: ClassVar[bool] = True
 
@@ -31,15 +31,15 @@ class Treatment(base.Treatment):
         )
         context.note({"backend": describe(self._backend)})
 
-    def begin(self, arm: Arm) -> Session:
+    def begin(self, variant: Variant) -> Session:
         assert self._backend is not None
-        return Session(self.context, ArmJobs(self._backend, arm, self.context.new_id))
+        return Session(self.context, VariantJobs(self._backend, variant, self.context.new_id))
 
 
 class Session(base.Session):
-    """The jobs of one arm in the backend, and the events of their flows."""
+    """The jobs of one variant in the backend, and the events of their flows."""
 
-    def __init__(self, context: base.Context, jobs: ArmJobs) -> None:
+    def __init__(self, context: base.Context, jobs: VariantJobs) -> None:
         self._context = context
         self._jobs = jobs
 

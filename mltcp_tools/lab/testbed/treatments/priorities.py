@@ -16,9 +16,9 @@ from mltcp_tools.kernel.native import requirements
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
 from mltcp_tools.lab.emulator.job import JobSpec
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.experiments.treatments import PrioritiesSettings
+from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed.backend import socket_cookie
 from mltcp_tools.lab.testbed.leftovers import priorities_folder
 from mltcp_tools.lab.testbed.namespaces import inside, interfaces
@@ -30,17 +30,17 @@ from mltcp_tools.live.priorities.maps import KnownJob, Maps
 
 
 class Treatment(base.Treatment):
-    """Arms whose jobs have priorities by the order of their bursts."""
+    """Variants whose jobs have priorities by the order of their bursts."""
 
     def load(self, stack: contextlib.ExitStack) -> None:
         requirements.require_bpf(Path("/sys/fs/bpf"))
 
-    def begin(self, arm: Arm) -> Session:
-        return Session(arm.settings(PrioritiesSettings), self.context)
+    def begin(self, variant: Variant) -> Session:
+        return Session(variant.settings(PrioritiesSettings), self.context)
 
 
 class Session(base.Session):
-    """Programs and maps of one arm's run, and the controller beside its jobs."""
+    """Programs and maps of one variant's run, and the controller beside its jobs."""
 
     def __init__(self, settings: PrioritiesSettings, context: base.Context) -> None:
         self._settings = settings

@@ -12,9 +12,9 @@ from mltcp_tools.kernel.native.bpf_maps import CGROUP_SOCK_OPS, BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
 from mltcp_tools.kernel.native.rate import pack_params
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.treatments import RatesSettings
+from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed.namespaces import PREFIX, inside, interfaces
 from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, burst_bytes
 from mltcp_tools.lab.testbed.treatments import base
@@ -25,10 +25,10 @@ COUNTS = ("heard", "lost")
 
 
 class Treatment(base.Treatment):
-    """Arms of mltcp_int with feedback, from the network or by the hosts' own round trips."""
+    """Variants of mltcp_int with feedback, from the network or by the hosts' own round trips."""
 
-    def begin(self, arm: Arm) -> Session:
-        return Session(arm.settings(RatesSettings), self.context)
+    def begin(self, variant: Variant) -> Session:
+        return Session(variant.settings(RatesSettings), self.context)
 
 
 class Session(base.Session):

@@ -1,23 +1,31 @@
-"""Planned turns as a treatment: the jobs wait for theirs (planning/arms.py says when they are)."""
+"""Planned turns as a treatment: the jobs wait for theirs (planning/variants.py says when they
+are)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from mltcp_tools.lab.emulator.time_shift import Turns
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import Task
-from mltcp_tools.lab.planning.arms import ArmPlan, check_plans, plan_arms, with_turns, write_plans
+from mltcp_tools.lab.experiments.variants import Variant
+from mltcp_tools.lab.planning.variants import (
+    VariantPlan,
+    check_plans,
+    plan_variants,
+    with_turns,
+    write_plans,
+)
 from mltcp_tools.lab.testbed.treatments import base
 
 
 class Treatment(base.Treatment):
-    """Arms whose jobs keep to planned turns; the plans are made after the jobs' first lone runs."""
+    """Variants whose jobs keep to planned turns; the plans are made after the jobs' first lone
+    runs."""
 
     def __init__(self, context: base.Context) -> None:
         super().__init__(context)
-        self._plans: dict[str, ArmPlan] = {}
+        self._plans: dict[str, VariantPlan] = {}
 
     @staticmethod
     def check(experiment: Experiment) -> None:
@@ -25,16 +33,17 @@ class Treatment(base.Treatment):
 
     def alone_ran(self) -> None:
         assert self.context.folder is not None
-        self._plans = plan_arms(self.context.experiment, self.context.folder)
+        self._plans = plan_variants(self.context.experiment, self.context.folder)
         write_plans(self.context.folder, self._plans)
-        for arm, plan in self._plans.items():
+        for variant, plan in self._plans.items():
             self.context.say(
-                f"{arm}: score {plan.score:.3f}, turns {plan.stretch:.1%} longer than iterations"
+                f"{variant}: score {plan.score:.3f}, turns {plan.stretch:.1%} longer than"
+                f" iterations"
                 " alone"
             )
 
-    def begin(self, arm: Arm) -> Session:
-        return Session(self.context.experiment, self._plans[arm.name].turns)
+    def begin(self, variant: Variant) -> Session:
+        return Session(self.context.experiment, self._plans[variant.name].turns)
 
 
 class Session(base.Session):

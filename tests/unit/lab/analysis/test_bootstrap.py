@@ -34,7 +34,7 @@ def test_the_same_seed_gives_the_same_draws() -> None:
     assert not np.array_equal(one.mean, other.mean)
 
 
-def test_arms_share_their_draws() -> None:
+def test_variants_share_their_draws() -> None:
     values = cube(3, 50, 2)
     one, double = replicate(values), replicate(2 * values)
     found = bootstrap.combine(bootstrap.speedup, double, one)

@@ -171,7 +171,7 @@ def test_the_rate_of_sending_counts_no_time_twice_and_no_silence() -> None:
 
 
 def test_utilisation() -> None:
-    arms = pd.DataFrame({"duration_s": [1.0, 2.0, 0.0], "link_bytes": [12.5e6, 12.5e6, np.nan]})
-    assert metrics.utilisation(arms, 200_000_000) == pytest.approx((0.5 + 0.25) / 2)
-    assert metrics.utilisation(arms, None) is None
-    assert metrics.utilisation(arms[2:], 200_000_000) is None
+    variants = pd.DataFrame({"duration_s": [1.0, 2.0, 0.0], "link_bytes": [12.5e6, 12.5e6, np.nan]})
+    assert metrics.utilisation(variants, 200_000_000) == pytest.approx((0.5 + 0.25) / 2)
+    assert metrics.utilisation(variants, None) is None
+    assert metrics.utilisation(variants[2:], 200_000_000) is None

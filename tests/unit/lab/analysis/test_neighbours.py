@@ -17,12 +17,12 @@ from mltcp_tools.lab.analysis.html import render_html
 from mltcp_tools.lab.analysis.matrix import summarise_matrix
 from mltcp_tools.lab.analysis.neighbours import jain_index
 
-ARMS = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp", "mltcp_cubic": "mltcp_cubic"}
+VARIANTS = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp", "mltcp_cubic": "mltcp_cubic"}
 NEIGHBOURS = [
     {"name": "bulk", "cc": "reno", "count": 2},
-    {"name": "rpc", "cc": "arm", "size": "20kB", "think": "20ms"},
+    {"name": "rpc", "cc": "variant", "size": "20kB", "think": "20ms"},
 ]
-# What each arm's neighbours get: bit/s of the two bulk flows, seconds of a request.
+# What each variant's neighbours get: bit/s of the two bulk flows, seconds of a request.
 GOT = {
     "cubic": (20e6, 20e6, 0.010),
     "reno": (30e6, 10e6, 0.008),
@@ -31,31 +31,36 @@ GOT = {
 }
 
 
-def bulk(arm: str, repetition: int, name: str, bps: float) -> pd.DataFrame:
-    """A bulk flow's bytes each 0.1 s, for longer than any arm runs."""
+def bulk(variant: str, repetition: int, name: str, bps: float) -> pd.DataFrame:
+    """A bulk flow's bytes each 0.1 s, for longer than any variant runs."""
     time_s = np.arange(0.0, 100.0, 0.1)
-    key = {"arm": arm, "repetition": repetition, "neighbour": name}
+    key = {"variant": variant, "repetition": repetition, "neighbour": name}
     table = pd.DataFrame({"time_s": time_s, "bytes": (bps / 8 * time_s).astype("int64")})
     return table.assign(**key, cwnd=10, rtt_us=1000, retransmits=0)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    document = experiment(jobs=2, arms=ARMS, neighbours=NEIGHBOURS)
+    document = experiment(jobs=2, variants=VARIANTS, neighbours=NEIGHBOURS)
     folder = make_run(tmp_path_factory.mktemp("runs") / "run", document)
     flows, requests = [], []
-    for arm, (first, second, seconds) in GOT.items():
+    for variant, (first, second, seconds) in GOT.items():
         for repetition in (1, 2):
             flows += [
-                bulk(arm, repetition, "bulk-1", first),
-                bulk(arm, repetition, "bulk-2", second),
+                bulk(variant, repetition, "bulk-1", first),
+                bulk(variant, repetition, "bulk-2", second),
             ]
             start_s = np.arange(0.0, 100.0, 0.05)
             table = pd.DataFrame({"request": np.arange(len(start_s)) + 1, "start_s": start_s})
             table["end_s"] = start_s + seconds
             # What begins after the jobs have ended doesn't count.
             table.loc[start_s > 50, "end_s"] += 1.0
-            key = {"arm": arm, "repetition": repetition, "neighbour": "rpc", "bytes": 20_000}
+            key = {
+                "variant": variant,
+                "repetition": repetition,
+                "neighbour": "rpc",
+                "bytes": 20_000,
+            }
             requests.append(table.assign(**key))
     pd.concat(flows).to_csv(folder / "bulk.csv", index=False)
     pd.concat(requests).to_csv(folder / "requests.csv", index=False)
@@ -68,32 +73,34 @@ def result(folder: Path) -> dict[str, Any]:
 
 
 def test_throughput_and_completion_times(result: dict[str, Any]) -> None:
-    for arm, (first, second, seconds) in GOT.items():
-        got = result["arms"][arm]["neighbours"]
+    for variant, (first, second, seconds) in GOT.items():
+        got = result["variants"][variant]["neighbours"]
         assert list(got) == ["rpc", "bulk-1", "bulk-2"]
         assert got["bulk-1"]["throughput_bps"]["mean"] == pytest.approx(first, rel=1e-3)
         assert got["bulk-2"]["throughput_bps"]["max"] == pytest.approx(second, rel=1e-3)
         assert got["rpc"]["completion_s"]["p99"] == pytest.approx(seconds)
         assert got["bulk-1"]["cc"] == "reno"
-        assert got["rpc"]["cc"] == ARMS[arm]
+        assert got["rpc"]["cc"] == VARIANTS[variant]
 
 
-def test_an_arm_is_compared_with_its_base(result: dict[str, Any]) -> None:
-    arms = result["arms"]
-    assert [arms[arm]["base"] for arm in ARMS] == [None, None, "reno", "cubic"]
-    assert arms["cubic"]["neighbours"]["bulk-1"]["ratio_to_base"] is None
-    assert arms["mltcp"]["neighbours"]["bulk-1"]["ratio_to_base"] == pytest.approx(0.9, rel=1e-3)
-    assert arms["mltcp"]["neighbours"]["rpc"]["ratio_to_base"]["p99"] == pytest.approx(1.5)
-    assert arms["mltcp_cubic"]["neighbours"]["bulk-2"]["ratio_to_base"] == pytest.approx(1.5)
-    assert arms["reno"]["jain"]["value"] == pytest.approx(0.8, rel=1e-3)
-    assert arms["mltcp"]["jain"]["ratio_to_base"] == pytest.approx(1.0, rel=1e-3)
-    assert arms["mltcp_cubic"]["jain"]["ratio_to_base"] == pytest.approx(0.8, rel=1e-3)
+def test_an_variant_is_compared_with_its_base(result: dict[str, Any]) -> None:
+    variants = result["variants"]
+    assert [variants[variant]["base"] for variant in VARIANTS] == [None, None, "reno", "cubic"]
+    assert variants["cubic"]["neighbours"]["bulk-1"]["ratio_to_base"] is None
+    assert variants["mltcp"]["neighbours"]["bulk-1"]["ratio_to_base"] == pytest.approx(
+        0.9, rel=1e-3
+    )
+    assert variants["mltcp"]["neighbours"]["rpc"]["ratio_to_base"]["p99"] == pytest.approx(1.5)
+    assert variants["mltcp_cubic"]["neighbours"]["bulk-2"]["ratio_to_base"] == pytest.approx(1.5)
+    assert variants["reno"]["jain"]["value"] == pytest.approx(0.8, rel=1e-3)
+    assert variants["mltcp"]["jain"]["ratio_to_base"] == pytest.approx(1.0, rel=1e-3)
+    assert variants["mltcp_cubic"]["jain"]["ratio_to_base"] == pytest.approx(0.8, rel=1e-3)
 
 
 def test_a_named_base_comes_first(folder: Path) -> None:
     run = load_run(folder)
-    run.experiment.arms["mltcp"]["base"] = "cubic"
-    got = summarise(run).document()["arms"]["mltcp"]
+    run.experiment.variants["mltcp"]["base"] = "cubic"
+    got = summarise(run).document()["variants"]["mltcp"]
     assert got["base"] == "cubic"
     assert got["neighbours"]["bulk-1"]["ratio_to_base"] == pytest.approx(27 / 20, rel=1e-3)
 
@@ -112,7 +119,7 @@ def test_the_reports_show_them(result: dict[str, Any]) -> None:
     assert "bulk-2" in html
 
 
-def test_a_results_table_has_what_each_gets_next_to_each_arm(folder: Path) -> None:
+def test_a_results_table_has_what_each_gets_next_to_each_variant(folder: Path) -> None:
     result = summarise(load_run(folder)).document()
     document = summarise_matrix("small", {"one": "", "lacking": ""}, {"one": result}, {})
     assert neighbours_table(document).splitlines() == [
@@ -121,17 +128,17 @@ def test_a_results_table_has_what_each_gets_next_to_each_arm(folder: Path) -> No
         "| `one` | bulk-1 | 20.0 | 30.0 | 27.0 (0.90) | 10.0 (0.50) |",
         "| `one` | bulk-2 | 20.0 | 10.0 | 9.0 (0.90) | 30.0 (1.50) |",
     ]
-    for entry in result["arms"].values():
+    for entry in result["variants"].values():
         entry["neighbours"].clear()
     assert neighbours_table(summarise_matrix("small", {"one": ""}, {"one": result}, {})) == ""
 
 
 def test_a_run_without_their_tables_says_so(folder: Path, tmp_path: Path) -> None:
-    document = experiment(jobs=2, arms=ARMS, neighbours=NEIGHBOURS)
+    document = experiment(jobs=2, variants=VARIANTS, neighbours=NEIGHBOURS)
     run = load_run(make_run(tmp_path / "run", document))
     assert {"The table bulk is missing.", "The table requests is missing."} <= set(run.problems)
     result = summarise(run).document()
-    assert result["arms"]["mltcp"]["neighbours"] == {}
+    assert result["variants"]["mltcp"]["neighbours"] == {}
     assert "Neighbours" not in render_html(result, {}).split("<h2>Experiment</h2>")[0].replace(
         "Neighbours share the link", ""
     )

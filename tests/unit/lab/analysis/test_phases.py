@@ -68,12 +68,15 @@ def test_the_reports_show_phases_and_spread(tmp_path: Path) -> None:
     document["jobs"][0]["flows"] = 2
     folder = make_run(tmp_path / "run", document)
     table = pd.read_csv(folder / "iterations.csv")
-    late = (table["job"] == "job-2") & (table["arm"] != "alone")
+    late = (table["job"] == "job-2") & (table["variant"] != "alone")
     table = table[~late | (table["iteration"] > 20)]
     table.to_csv(folder / "iterations.csv", index=False)
     result = summarise(load_run(folder)).document()
-    assert [p["jobs"] for p in result["arms"]["cubic"]["phases"]] == [["job-1"], ["job-1", "job-2"]]
-    spread = result["arms"]["cubic"]["spread_of_completion"]
+    assert [p["jobs"] for p in result["variants"]["cubic"]["phases"]] == [
+        ["job-1"],
+        ["job-1", "job-2"],
+    ]
+    spread = result["variants"]["cubic"]["spread_of_completion"]
     assert spread["mean"] == pytest.approx(0.001)
     text = fits(render_text(result))
     assert "while these run" in text
@@ -85,7 +88,7 @@ def test_the_reports_show_phases_and_spread(tmp_path: Path) -> None:
 
 def test_one_flow_has_no_spread(tmp_path: Path) -> None:
     result = summarise(load_run(make_run(tmp_path / "run", experiment(jobs=2)))).document()
-    assert result["arms"]["cubic"]["spread_of_completion"] is None
+    assert result["variants"]["cubic"]["spread_of_completion"] is None
     assert "spread:" not in render_text(result)
 
 

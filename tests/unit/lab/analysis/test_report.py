@@ -34,8 +34,8 @@ GOLDEN = Path(__file__).parents[2] / "data" / "golden-run"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    arms = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp"}
-    return make_run(tmp_path_factory.mktemp("runs") / "first", experiment(arms=arms))
+    variants = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp"}
+    return make_run(tmp_path_factory.mktemp("runs") / "first", experiment(variants=variants))
 
 
 @pytest.fixture(scope="module")
@@ -43,33 +43,33 @@ def result(folder: Path) -> dict[str, Any]:
     return summarise(load_run(folder)).document()
 
 
-def test_arms_that_follow_the_schedules_score_like_them(result: dict[str, Any]) -> None:
-    arms, schedules = result["arms"], result["schedules"]
-    assert list(arms) == ["cubic", "reno", "mltcp"]
-    assert arms["mltcp"]["iteration_s"] == pytest.approx(schedules["bound"]["iteration_s"])
-    assert arms["cubic"]["iteration_s"] == pytest.approx(schedules["fair"]["iteration_s"])
-    assert arms["mltcp"]["captured_gain"] == pytest.approx({"value": 1, "low": 1, "high": 1})
-    assert arms["reno"]["captured_gain"] == pytest.approx({"value": 0, "low": 0, "high": 0})
-    assert arms["cubic"]["captured_gain"] is None
-    assert arms["mltcp"]["ratio_to_bound"] == pytest.approx(1)
-    assert arms["mltcp"]["overlap"] == pytest.approx(schedules["bound"]["overlap"])
-    assert arms["mltcp"]["interleaved_from"]["per_repetition"] == [1, 1]
-    assert arms["cubic"]["interleaved_from"]["typical"] is None
+def test_variants_that_follow_the_schedules_score_like_them(result: dict[str, Any]) -> None:
+    variants, schedules = result["variants"], result["schedules"]
+    assert list(variants) == ["cubic", "reno", "mltcp"]
+    assert variants["mltcp"]["iteration_s"] == pytest.approx(schedules["bound"]["iteration_s"])
+    assert variants["cubic"]["iteration_s"] == pytest.approx(schedules["fair"]["iteration_s"])
+    assert variants["mltcp"]["captured_gain"] == pytest.approx({"value": 1, "low": 1, "high": 1})
+    assert variants["reno"]["captured_gain"] == pytest.approx({"value": 0, "low": 0, "high": 0})
+    assert variants["cubic"]["captured_gain"] is None
+    assert variants["mltcp"]["ratio_to_bound"] == pytest.approx(1)
+    assert variants["mltcp"]["overlap"] == pytest.approx(schedules["bound"]["overlap"])
+    assert variants["mltcp"]["interleaved_from"]["per_repetition"] == [1, 1]
+    assert variants["cubic"]["interleaved_from"]["typical"] is None
     assert result["lone_comm_s"] == pytest.approx({f"job-{i}": LONE_COMM_S for i in range(1, 5)})
     assert result["problems"] == result["warnings"] == []
 
 
 def test_values_follow_from_the_tables(folder: Path, result: dict[str, Any]) -> None:
     table = pd.read_csv(folder / "iterations.csv")
-    times = (table["end_s"] - table["start_s"])[table["arm"] == "cubic"]
-    entry = result["arms"]["cubic"]
+    times = (table["end_s"] - table["start_s"])[table["variant"] == "cubic"]
+    entry = result["variants"]["cubic"]
     assert entry["iteration_s"]["count"] == 4 * 40 * 2 == len(times)
     assert entry["iteration_s"]["mean"] == pytest.approx(times.mean())
     assert entry["iteration_s"]["p99"] == pytest.approx(times.quantile(0.99))
     late = times[table["iteration"] >= 10]
     assert entry["settled_mean_s"] == pytest.approx(late.mean())
     assert entry["settled_p99_s"] == pytest.approx(late.quantile(0.99))
-    fast = (table["end_s"] - table["start_s"])[table["arm"] == "mltcp"]
+    fast = (table["end_s"] - table["start_s"])[table["variant"] == "mltcp"]
     speedup = result["speedup"]["mltcp"]["cubic"]
     assert speedup["mean"]["value"] == pytest.approx(times.mean() / fast.mean())
     assert speedup["p99"]["value"] == pytest.approx(times.quantile(0.99) / fast.quantile(0.99))
@@ -79,7 +79,7 @@ def test_values_follow_from_the_tables(folder: Path, result: dict[str, Any]) -> 
     durations = [each["duration_s"] for each in entry["per_repetition"]]
     used = sum(4 * 40 * BYTES * 8 / duration / 200e6 for duration in durations) / 2
     assert entry["link"]["utilisation"] == pytest.approx(used)
-    kernel = result["arms"]["mltcp"]["kernel"]
+    kernel = result["variants"]["mltcp"]["kernel"]
     assert kernel == {
         "events": 320,
         "events_per_burst": 1.0,
@@ -99,34 +99,36 @@ def test_the_golden_run_still_reads_the_same() -> None:
     assert run.problems == []
     result = summarise(run).document()
     expected = json.loads((GOLDEN / "expected.json").read_text())
-    for arm, values in expected["arms"].items():
-        entry = result["arms"][arm]
+    for variant, values in expected["variants"].items():
+        entry = result["variants"][variant]
         for key, value in values.items():
-            assert entry[key] == (value and pytest.approx(value, rel=1e-6)), (arm, key)
+            assert entry[key] == (value and pytest.approx(value, rel=1e-6)), (variant, key)
     for name, value in expected["schedules"].items():
         assert result["schedules"][name]["iteration_s"]["mean"] == pytest.approx(value, rel=1e-6)
-    assert set(expected["fields"]) == set(result["arms"]["mltcp"])
+    assert set(expected["fields"]) == set(result["variants"]["mltcp"])
 
 
 def damaged(folder: Path, tmp_path: Path, change: Callable[[pd.DataFrame], None]) -> Path:
-    """A copy of the tables with `arms` changed."""
+    """A copy of the tables with `variants` changed."""
     for path in folder.iterdir():
         if path.is_file():
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    arms = pd.read_csv(folder / "arms.csv")
-    change(arms)
-    arms.to_csv(tmp_path / "arms.csv", index=False)
+    variants = pd.read_csv(folder / "variants.csv")
+    change(variants)
+    variants.to_csv(tmp_path / "variants.csv", index=False)
     return tmp_path
 
 
 def test_a_busy_cpu_is_warned_of(folder: Path, tmp_path: Path) -> None:
-    def busy(arms: pd.DataFrame) -> None:
-        arms.loc[(arms["arm"] == "reno") & (arms["repetition"] == 2), "cpu_busy"] = 0.97
+    def busy(variants: pd.DataFrame) -> None:
+        variants.loc[
+            (variants["variant"] == "reno") & (variants["repetition"] == 2), "cpu_busy"
+        ] = 0.97
 
     damaged(folder, tmp_path, busy)
     warnings = summarise(load_run(tmp_path)).document()["warnings"]
     assert len(warnings) == 1
-    assert warnings[0].startswith("The CPU was 97% busy in arm reno, repetition 2")
+    assert warnings[0].startswith("The CPU was 97% busy in variant reno, repetition 2")
     # Not again where the testbed has recorded it.
     noted = ["reno 2/2: the CPUs were 97% busy."]
     document = {"schema": "mltcp-environment/1", "warnings": noted}
@@ -142,7 +144,7 @@ def test_runs_that_prove_little_are_warned_of(tmp_path: Path) -> None:
 
 
 def test_a_baseline_without_room_is_warned_of(tmp_path: Path) -> None:
-    make_run(tmp_path, experiment(jobs=2, arms={"mltcp": "mltcp"}, baseline="mltcp"))
+    make_run(tmp_path, experiment(jobs=2, variants={"mltcp": "mltcp"}, baseline="mltcp"))
     result = summarise(load_run(tmp_path)).document()
     assert any("next to nothing to capture" in each for each in result["warnings"])
     assert result["schedules"]["fair"]["captured_gain"] is None
@@ -186,24 +188,24 @@ def test_jobs_that_do_not_share_a_bottleneck(
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(document))
     path = tmp_path / "iterations.csv"
     table = pd.read_csv(path)
-    second = table[table["arm"] == "alone"].assign(job="job-2")
+    second = table[table["variant"] == "alone"].assign(job="job-2")
     pd.concat([table, second]).to_csv(path, index=False)
     result = summarise(load_run(tmp_path)).document()
     assert any(problem in each for each in result["problems"])
     if "both" in directions:
         assert set(result["schedules"]) == {"alone"}
-        assert result["arms"]["mltcp"]["captured_gain"] is None
-        assert result["arms"]["mltcp"]["ratio_to_bound"] is None
+        assert result["variants"]["mltcp"]["captured_gain"] is None
+        assert result["variants"]["mltcp"]["ratio_to_bound"] is None
     else:
         schedules = result["schedules"]
         assert schedules["bound"]["iteration_s"] == pytest.approx(schedules["alone"]["iteration_s"])
-    assert result["arms"]["mltcp"]["iteration_s"]["mean"] > 0.4
+    assert result["variants"]["mltcp"]["iteration_s"]["mean"] > 0.4
 
 
 def test_text_fits_and_says_what_matters(result: dict[str, Any]) -> None:
     text = fits(render_text(result))
     lines = {line.split()[0]: line for line in reversed(text.splitlines()) if line.strip()}
-    mean_ms = result["arms"]["mltcp"]["iteration_s"]["mean"] * 1e3
+    mean_ms = result["variants"]["mltcp"]["iteration_s"]["mean"] * 1e3
     assert f"{mean_ms:.1f}" in lines["mltcp"]
     assert "1.00 [1.00, 1.00]" in lines["mltcp"]
     assert "never" in lines["cubic"]
@@ -211,8 +213,8 @@ def test_text_fits_and_says_what_matters(result: dict[str, Any]) -> None:
 
 
 def test_text_fits_with_long_names_and_many_repetitions(tmp_path: Path) -> None:
-    arms = {"cubic": "cubic", "an-arm-whose-name-is-much-too-long-for-a-table": "mltcp"}
-    document = experiment(jobs=2, arms=arms, iterations=10, repetitions=12)
+    variants = {"cubic": "cubic", "an-variant-whose-name-is-much-too-long-for-a-table": "mltcp"}
+    document = experiment(jobs=2, variants=variants, iterations=10, repetitions=12)
     result = summarise(load_run(make_run(tmp_path, document))).document()
     fits(render_text(result))
 
@@ -249,14 +251,14 @@ def test_write_report_replaces_an_earlier_one(tmp_path: Path) -> None:
 
 
 def test_compare_says_what_changed(folder: Path, tmp_path: Path) -> None:
-    other = experiment(arms={"cubic": "cubic", "reno": "mltcp"})
+    other = experiment(variants={"cubic": "cubic", "reno": "mltcp"})
     other["link"]["queue"] = "100kB"
     make_run(tmp_path / "second", other)
     document = compare_runs(load_run(folder), load_run(tmp_path / "second"))
     assert document["schema"] == "mltcp-comparison/1"
-    assert list(document["arms"]) == ["cubic", "reno"]
+    assert list(document["variants"]) == ["cubic", "reno"]
     assert document["only_in"] == [["mltcp"], []]
-    same, better = document["arms"]["cubic"], document["arms"]["reno"]
+    same, better = document["variants"]["cubic"], document["variants"]["reno"]
     assert same["speedup"]["mean"]["value"] == pytest.approx(1)
     assert same["speedup"]["mean"]["low"] < 1 < same["speedup"]["mean"]["high"]
     assert better["speedup"]["mean"]["low"] > 1.05
@@ -266,7 +268,7 @@ def test_compare_says_what_changed(folder: Path, tmp_path: Path) -> None:
     assert document["differences"]["environment"] == []
     text = fits(render_comparison(document))
     assert "link.queue: 30kB → 100kB" in text
-    assert "Only the first run has the arms mltcp." in text
+    assert "Only the first run has the variants mltcp." in text
     json.dumps(document, allow_nan=False)
 
 
@@ -291,25 +293,25 @@ def test_compare_says_nothing_of_jobs_that_only_one_run_has(folder: Path, tmp_pa
     run = load_run(folder)
     others = run.iterations.assign(job=run.iterations["job"] + "-else")
     document = compare_runs(run, replace(run, iterations=others))
-    assert (document["arms"], document["jobs"]) == ({}, [])
+    assert (document["variants"], document["jobs"]) == ({}, [])
     text = render_comparison(document)
     assert "The runs have no job in common, so nothing is compared." in text
     assert "faster" not in text
     # One job less: compared is what both have.
-    make_run(tmp_path / "fewer", experiment(jobs=3, arms={"cubic": "cubic"}))
+    make_run(tmp_path / "fewer", experiment(jobs=3, variants={"cubic": "cubic"}))
     document = compare_runs(load_run(folder), load_run(tmp_path / "fewer"))
     assert document["jobs"] == ["job-1", "job-2", "job-3"]
     assert "Only jobs that both runs have are compared, not job-4." in document["warnings"]
 
 
-def test_two_recordings_are_compared_though_their_arms_differ(tmp_path: Path) -> None:
+def test_two_recordings_are_compared_though_their_variants_differ(tmp_path: Path) -> None:
     runs = []
     for cc in ("cubic", "mltcp"):
-        recorded = experiment(arms={cc: cc}, recorded=True, baseline=cc)
+        recorded = experiment(variants={cc: cc}, recorded=True, baseline=cc)
         runs.append(load_run(make_run(tmp_path / cc, recorded)))
         assert not any("alone" in sentence for sentence in runs[-1].problems)
-    (entry,) = (document := compare_runs(*runs))["arms"].values()
-    assert list(document["arms"]) == ["cubic → mltcp"]
+    (entry,) = (document := compare_runs(*runs))["variants"].values()
+    assert list(document["variants"]) == ["cubic → mltcp"]
     assert entry["speedup"]["mean"]["low"] > 1
 
 
@@ -328,7 +330,7 @@ def recordings(tmp_path: Path, **changed: Any) -> list[Run]:
     }
     runs = []
     for cc, told in (("cubic", same), ("mltcp", same | changed)):
-        recorded = experiment(arms={cc: cc}, recorded=True, baseline=cc)
+        recorded = experiment(variants={cc: cc}, recorded=True, baseline=cc)
         run = load_run(make_run(tmp_path / cc, recorded))
         runs.append(replace(run, environment=dict(run.environment) | {"conditions": told}))
     return runs
@@ -337,7 +339,7 @@ def recordings(tmp_path: Path, **changed: Any) -> list[Run]:
 def test_under_the_same_conditions_there_is_a_verdict_for_each_job(tmp_path: Path) -> None:
     # Four per cent more of their own bytes, and the link with them, is what is compared.
     document = compare_runs(*recordings(tmp_path, own=1.04e7, links={"eth0": 1.04e7}))
-    (entry,) = document["arms"].values()
+    (entry,) = document["variants"].values()
     assert document["conditions"] == []
     assert list(entry["jobs"]) == document["jobs"]
     assert all(each["speedup"]["mean"]["low"] > 1 for each in entry["jobs"].values())
@@ -376,8 +378,8 @@ def test_changed_conditions_leave_no_verdict(
 def test_compare_copes_with_an_empty_run(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_text("name: nothing\n")
     document = compare_runs(load_run(folder), load_run(tmp_path))
-    assert document["arms"] == {}
-    assert "The runs have no arm in common." in render_comparison(document)
+    assert document["variants"] == {}
+    assert "The runs have no variant in common." in render_comparison(document)
 
 
 def test_command_prints_text_or_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

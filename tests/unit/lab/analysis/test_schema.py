@@ -82,16 +82,16 @@ def test_a_result_that_does_not_keep_to_it_is_told() -> None:
         lone_comm_s={},
         lone={},
         alone=None,
-        arms={},
+        variants={},
         schedules={},
         speedup={},
     )
     document = result.document()
     assert lapses(document, result_schema(), result_schema()) == []
-    wrong = document | {"baseline": 3, "more": 1, "arms": {"a": {}}}
+    wrong = document | {"baseline": 3, "more": 1, "variants": {"a": {}}}
     del wrong["run"]
     found = " ".join(lapses(wrong, result_schema(), result_schema()))
-    for part in ("baseline: 3", ".more is unknown", ".run is missing", ".arms.a.cc is missing"):
+    for part in ("baseline: 3", ".more is unknown", ".run is missing", ".variants.a.cc is missing"):
         assert part in found
 
 

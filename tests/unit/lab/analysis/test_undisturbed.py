@@ -1,4 +1,4 @@
-"""Comparisons where something disturbed a run, and the bound of an arm."""
+"""Comparisons where something disturbed a run, and the bound of a variant."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ def folder(tmp_path: Path) -> Path:
 
 
 def disturb(folder: Path, *keys: tuple[str, int], again: bool = False) -> None:
-    """Write the table `disturbance`: of these (arm, repetition) half of the time was stolen; where
-    they were run `again`, of the first run only."""
+    """Write the table `disturbance`: of these (variant, repetition) half of the time was stolen;
+    where they were run `again`, of the first run only."""
     rows = []
-    for arm in ("alone", "cubic", "mltcp"):
+    for variant in ("alone", "cubic", "mltcp"):
         for repetition in (1, 2):
-            bad = (arm, repetition) in keys
+            bad = (variant, repetition) in keys
             for attempt in (1, 2) if bad and again else (1,):
                 stolen = 0.5 if bad and attempt == 1 else 0.0
-                key = {"arm": arm, "repetition": repetition, "attempt": attempt}
+                key = {"variant": variant, "repetition": repetition, "attempt": attempt}
                 rows += [key | CALM | {"time_s": n, "stolen": stolen} for n in range(10)]
     pd.DataFrame(rows).to_csv(folder / "disturbance.csv", index=False)
 
 
-def change(folder: Path, name: str, arm: str, **factors: float) -> None:
-    """Multiply columns of an arm's rows."""
+def change(folder: Path, name: str, variant: str, **factors: float) -> None:
+    """Multiply columns of a variant's rows."""
     path = folder / f"{name}.csv"
     table = pd.read_csv(path)
     for column, factor in factors.items():
-        table.loc[table["arm"] == arm, column] *= factor
+        table.loc[table["variant"] == variant, column] *= factor
     table.to_csv(path, index=False)
 
 
 def gains(result: dict[str, Any]) -> dict[str, Any]:
-    return {arm: entry["captured_gain"] for arm, entry in result["arms"].items()}
+    return {variant: entry["captured_gain"] for variant, entry in result["variants"].items()}
 
 
 def test_a_calm_run_says_so(folder: Path) -> None:
     disturb(folder)
     result = summarise(load_run(folder)).document()
     assert gains(result)["mltcp"]["value"] == pytest.approx(1)
-    assert result["arms"]["mltcp"]["disturbance"]["void"] is False
+    assert result["variants"]["mltcp"]["disturbance"]["void"] is False
     assert result["headline"][2] == "Nothing else on this host disturbed it."
     assert result["warnings"] == []
 
 
 def test_busy_cpus_are_not_called_calm(folder: Path) -> None:
     disturb(folder)
-    path = folder / "arms.csv"
+    path = folder / "variants.csv"
     pd.read_csv(path).assign(cpu_busy=0.93).to_csv(path, index=False)
     result = summarise(load_run(folder)).document()
     assert "CPUs more than 85% busy, so doubtful: mltcp, cubic" in result["headline"][2]
@@ -77,16 +77,16 @@ def test_a_full_processor_beside_an_idle_one_is_named_where_the_link_isnt_full(
     disturb(folder)
     make_core_full(folder)
     filled = summarise(load_run(folder)).document()
-    for arm in ("cubic", "mltcp"):
-        change(folder, "bursts", arm, bytes=0.7)
+    for variant in ("cubic", "mltcp"):
+        change(folder, "bursts", variant, bytes=0.7)
     result = summarise(load_run(folder)).document()
     assert [each for each in filled["warnings"] if "bottleneck" in each] == []
     named = [each for each in result["warnings"] if "bottleneck" in each]
     assert [each.split()[2] for each in named] == ["cubic", "mltcp"]
     assert all("a processor was 97% busy" in each for each in named)
     assert "a processor was full and the link wasn't" in result["headline"][2]
-    assert result["arms"]["mltcp"]["link"]["sending"] == pytest.approx(
-        0.7 * filled["arms"]["mltcp"]["link"]["sending"]
+    assert result["variants"]["mltcp"]["link"]["sending"] == pytest.approx(
+        0.7 * filled["variants"]["mltcp"]["link"]["sending"]
     )
     assert "97%" in render_text(result)
 
@@ -95,12 +95,12 @@ def test_a_disturbed_repetition_is_left_out(folder: Path) -> None:
     one = make_run(folder.parent / "one")
     for path in one.glob("*.csv"):
         table = pd.read_csv(path)
-        table[(table["arm"] != "cubic") | (table["repetition"] != 2)].to_csv(path, index=False)
+        table[(table["variant"] != "cubic") | (table["repetition"] != 2)].to_csv(path, index=False)
     disturb(folder, ("cubic", 2))
     result, expected = summarise(load_run(folder)).document(), summarise(load_run(one)).document()
     assert gains(result) == gains(expected)
     assert result["speedup"] == expected["speedup"]
-    assert result["arms"]["cubic"]["disturbance"]["left_out"] == 1
+    assert result["variants"]["cubic"]["disturbance"]["left_out"] == 1
     assert any("cubic, repetition 2, is left out" in each for each in result["warnings"])
     assert "left out: 1" in result["headline"][2]
 
@@ -109,38 +109,40 @@ def test_a_run_that_was_made_again_counts_by_its_last(folder: Path) -> None:
     disturb(folder, ("cubic", 1), ("mltcp", 2), again=True)
     result = summarise(load_run(folder)).document()
     assert gains(result)["mltcp"]["value"] == pytest.approx(1)
-    assert result["arms"]["cubic"]["disturbance"]["again"] == 1
+    assert result["variants"]["cubic"]["disturbance"]["again"] == 1
     assert result["headline"][2].endswith("disturbed runs made again: 2.")
 
 
-@pytest.mark.parametrize("arm", ["cubic", "mltcp"])
-def test_an_arm_that_was_never_quiet_is_compared_with_nothing(folder: Path, arm: str) -> None:
-    disturb(folder, (arm, 1), (arm, 2))
+@pytest.mark.parametrize("variant", ["cubic", "mltcp"])
+def test_an_variant_that_was_never_quiet_is_compared_with_nothing(
+    folder: Path, variant: str
+) -> None:
+    disturb(folder, (variant, 1), (variant, 2))
     result = summarise(load_run(folder)).document()
     assert gains(result) == {"cubic": None, "mltcp": None}
     assert not result["speedup"].get("mltcp")
-    assert result["arms"][arm]["iteration_s"]["count"] == 320  # to look at
-    assert any(f"{arm} can't be compared" in each for each in result["warnings"])
+    assert result["variants"][variant]["iteration_s"]["count"] == 320  # to look at
+    assert any(f"{variant} can't be compared" in each for each in result["warnings"])
     text = render_text(result)
     assert (
-        f"No verdict is possible, as something else on this host disturbed {arm}"
+        f"No verdict is possible, as something else on this host disturbed {variant}"
         in text.replace("\n    ", " ")
     )
     assert "mltcp simulate" in text
     calm = make_run(folder.parent / "calm")
     document = compare_runs(load_run(folder), load_run(calm))
-    assert document["arms"][arm]["speedup"] is None
-    assert document["arms"]["mltcp"]["gain_difference"] is None
+    assert document["variants"][variant]["speedup"] is None
+    assert document["variants"]["mltcp"]["gain_difference"] is None
 
 
 def test_the_bound_follows_from_bytes_and_link_not_from_a_lossy_lone_run(folder: Path) -> None:
     before = summarise(load_run(folder)).document()
     path = folder / "iterations.csv"
     table = pd.read_csv(path)
-    slow = (table["arm"] == "alone") & (table["iteration"] > 4)
+    slow = (table["variant"] == "alone") & (table["iteration"] > 4)
     table.loc[slow, "comm_s"] *= 3
     table.to_csv(path, index=False)
-    change(folder, "arms", "alone", link_drops=50.0)
+    change(folder, "variants", "alone", link_drops=50.0)
     result = summarise(load_run(folder)).document()
     assert result["schedules"] == before["schedules"]
     assert gains(result) == gains(before)
@@ -156,11 +158,11 @@ def test_without_a_lone_run_the_bound_is_the_same(folder: Path) -> None:
     before = summarise(load_run(folder)).document()
     path = folder / "iterations.csv"
     table = pd.read_csv(path)
-    table[table["arm"] != "alone"].to_csv(path, index=False)
+    table[table["variant"] != "alone"].to_csv(path, index=False)
     result = summarise(load_run(folder)).document()
     assert result["schedules"] == before["schedules"]
     assert result["alone"] is None
-    assert result["problems"] == ["The arm alone is missing."]
+    assert result["problems"] == ["The variant alone is missing."]
 
 
 def test_lone_iterations_quicker_than_computed_are_the_bound(folder: Path) -> None:
@@ -186,13 +188,13 @@ def test_what_a_run_was_simulated_with_counts(folder: Path) -> None:
     assert lone["latency_s"] == 0.001
 
 
-def test_an_arm_faster_than_the_bound_is_a_failure(folder: Path) -> None:
+def test_an_variant_faster_than_the_bound_is_a_failure(folder: Path) -> None:
     for name in ("iterations", "bursts"):
         change(folder, name, "mltcp", start_s=0.9, end_s=0.9)
     result = summarise(load_run(folder)).document()
     assert gains(result) == {"cubic": None, "mltcp": None}
     (failure,) = result["failures"]
-    assert failure.startswith("The evaluation failed: arm mltcp took 0.9")
+    assert failure.startswith("The evaluation failed: variant mltcp took 0.9")
     assert failure in result["problems"]
     assert result["headline"][2].startswith("No verdict is possible: the evaluation failed")
 
@@ -210,7 +212,7 @@ def test_a_host_that_keeps_a_lone_job_from_filling_the_link_gives_no_verdict(fol
 
 def test_an_idle_host_is_not_to_blame_for_a_link_that_isnt_filled(folder: Path) -> None:
     change(folder, "iterations", "alone", comm_s=1.5)
-    change(folder, "arms", "alone", cpu_busy=0.1)
+    change(folder, "variants", "alone", cpu_busy=0.1)
     assert summarise(load_run(folder)).failures == []
 
 
@@ -243,15 +245,15 @@ def test_the_bound_is_of_the_packets_that_hosts_send(
     assert payload_share(run) == pytest.approx(share)
 
 
-def test_an_arm_of_which_the_kernel_skipped_programs_says_so(folder: Path) -> None:
+def test_an_variant_of_which_the_kernel_skipped_programs_says_so(folder: Path) -> None:
     disturb(folder)
     path = folder / "disturbance.csv"
     table = pd.read_csv(path)
-    table.assign(skipped=(table["arm"] == "mltcp") * 2.0).to_csv(path, index=False)
+    table.assign(skipped=(table["variant"] == "mltcp") * 2.0).to_csv(path, index=False)
     result = summarise(load_run(folder)).document()
     (named,) = [each for each in result["warnings"] if "skipped" in each]
     assert named.startswith(
-        "In arm mltcp this kernel skipped BPF programs, 40 times that were seen:"
+        "In variant mltcp this kernel skipped BPF programs, 40 times that were seen:"
     )
-    assert result["arms"]["mltcp"]["disturbance"]["skipped"] == 40  # of both repetitions
-    assert result["arms"]["cubic"]["disturbance"]["skipped"] == 0
+    assert result["variants"]["mltcp"]["disturbance"]["skipped"] == 40  # of both repetitions
+    assert result["variants"]["cubic"]["disturbance"]["skipped"] == 0

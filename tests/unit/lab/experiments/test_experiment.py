@@ -14,7 +14,6 @@ from mltcp_tools.base.document import read_section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab import experiments
 from mltcp_tools.lab.emulator.job import compute_times
-from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.expect import Expect
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.fields import (
@@ -39,6 +38,7 @@ from mltcp_tools.lab.experiments.tasks import (
     schedule,
     total_iterations,
 )
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.simulator.modelled import modelled
 
 FULL = """\
@@ -52,8 +52,8 @@ jobs:
   - {name: other, bytes: 64KiB, compute: 100ms, start: 10ms, iterations: 300, rate: 10mbit}
 neighbours:
   - {name: bulk, cc: bbr, count: 2}
-  - {name: rpc, cc: arm, size: 20kB, think: 30ms, jitter: 20%, start: 1s}
-arms:
+  - {name: rpc, cc: variant, size: 20kB, think: 30ms, jitter: 20%, start: 1s}
+variants:
   cubic: {cc: cubic}
   steep: {cc: mltcp, slope: 2, intercept: 0.5, shape: quadratic, mechanisms: [increase, yield],
           base: cubic}
@@ -67,7 +67,7 @@ SMALL = """\
 name: small
 jobs:
   - {bytes: 1MB, compute: 100ms}
-arms:
+variants:
   reno: {cc: reno}
 """
 
@@ -96,18 +96,18 @@ def test_every_field_is_read() -> None:
     )
     assert second == dataclasses.replace(first, name="job-2")
     assert (other.bytes, other.start, other.iterations) == (65536, 0.01, 300)
-    assert experiment.arms[1].parameters == {
+    assert experiment.variants[1].parameters == {
         "slope": 2.0,
         "intercept": 0.5,
         "shape": "quadratic",
         "mechanisms": ("increase", "yield"),
     }
     assert other.rate == 10_000_000
-    assert [arm.base for arm in experiment.arms] == [None, "cubic"]
+    assert [variant.base for variant in experiment.variants] == [None, "cubic"]
     assert experiment.neighbours == (
         Neighbour("bulk-1", "bbr"),
         Neighbour("bulk-2", "bbr"),
-        Neighbour("rpc", "arm", 20_000, 0.03, 0.2, 1.0),
+        Neighbour("rpc", "variant", 20_000, 0.03, 0.2, 1.0),
     )
     assert (experiment.baseline, experiment.iterations, experiment.repetitions) == ("steep", 60, 2)
     assert (experiment.seed, experiment.alone_iterations) == (7, 10)
@@ -182,8 +182,14 @@ def test_shipped_experiments_are_those_of_the_results(
             start,
         )
     assert experiment.link == Link(200_000_000, queue)
-    assert [arm.cc for arm in experiment.arms] == ["cubic", "reno", "bbr", "mltcp", "mltcp"]
-    assert [arm.told for arm in experiment.arms] == [False] * 4 + [True]
+    assert [variant.cc for variant in experiment.variants] == [
+        "cubic",
+        "reno",
+        "bbr",
+        "mltcp",
+        "mltcp",
+    ]
+    assert [variant.told for variant in experiment.variants] == [False] * 4 + [True]
     assert (experiment.iterations, experiment.repetitions) == (100, 3)
 
 
@@ -258,23 +264,23 @@ def test_shipped_experiments_are_those_of_the_results(
     ("name: rpc", "name: job-1", "f.yaml:11: neighbours[2].name: another one is called 'job-1"),
     ("size: 20kB, ", "", "f.yaml:11: neighbours[2].think: belongs to requests; give their"),
     ("size: 20kB", "size: 1B", "f.yaml:11: neighbours[2].size: '1B' is outside 64 to"),
-    ("base: cubic", "base: reno", "f.yaml:14: arms.steep: the base 'reno' of steep is not one"),
+    ("base: cubic", "base: reno", "f.yaml:14: variants.steep: the base 'reno' of steep is not one"),
     ("flows: 2", "flows: 2, split: 3", "f.yaml:6: jobs[1].split: 3 is not a list of whole"),
     ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),
     ("flows: 2", "flows: 2, active: 3", "f.yaml:6: jobs[1]: Not a possible job: active flow"),
     ("10mbit}", "10mbit, chunk: 1kB}", "f.yaml:8: jobs[2]: Not a possible job: a chunk must"),
     ("flows: 2", "flows: 2, rate: 1mbit", "f.yaml:6: jobs[1]: Not a possible job: the rate"),
-    ("{cc: cubic}", "{}", "f.yaml:13: arms.cubic.cc: missing"),
-    ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:13: arms.cubic.cc: 'mltcp_' is not one of mltcp,"),
-    ("{cc: cubic}", "{cc: Cubic!}", "f.yaml:13: arms.cubic.cc: 'Cubic!' is not the name of"),
-    ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:13: arms.cubic.slope: cubic takes no par"),
-    ("cubic: {cc", "alone: {cc", "f.yaml:13: arms.alone: 'alone' is kept for the jobs' lone"),
-    ("slope: 2", "slop: 2", "f.yaml:14: arms.steep.slop: no such field; did you mean slope?"),
-    ("slope: 2", "slope: 9", "f.yaml:14: arms.steep.slope: slope is 9.0; it must be 0 to 8"),
-    ("slope: 2", "slope: x", "f.yaml:14: arms.steep.slope: 'x' is not a number."),
-    ("quadratic", "cubic", "f.yaml:14: arms.steep.shape: shape is 'cubic'; it must be one of"),
-    ("[increase, yield]", "[grow]", "f.yaml:14: arms.steep.mechanisms: mechanism 'grow' is"),
-    ("[increase, yield]", "[1]", "f.yaml:14: arms.steep.mechanisms: [1] is not a word or a"),
+    ("{cc: cubic}", "{}", "f.yaml:13: variants.cubic.cc: missing"),
+    ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:13: variants.cubic.cc: 'mltcp_' is not one of mltcp,"),
+    ("{cc: cubic}", "{cc: Cubic!}", "f.yaml:13: variants.cubic.cc: 'Cubic!' is not the name of"),
+    ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:13: variants.cubic.slope: cubic takes no par"),
+    ("cubic: {cc", "alone: {cc", "f.yaml:13: variants.alone: 'alone' is kept for the jobs' lone"),
+    ("slope: 2", "slop: 2", "f.yaml:14: variants.steep.slop: no such field; did you mean slope?"),
+    ("slope: 2", "slope: 9", "f.yaml:14: variants.steep.slope: slope is 9.0; it must be 0 to 8"),
+    ("slope: 2", "slope: x", "f.yaml:14: variants.steep.slope: 'x' is not a number."),
+    ("quadratic", "cubic", "f.yaml:14: variants.steep.shape: shape is 'cubic'; it must be one of"),
+    ("[increase, yield]", "[grow]", "f.yaml:14: variants.steep.mechanisms: mechanism 'grow' is"),
+    ("[increase, yield]", "[1]", "f.yaml:14: variants.steep.mechanisms: [1] is not a word or a"),
     ("baseline: steep", "baseline: reno", "f.yaml:16: baseline: 'reno' is not one of cubic, s"),
     ("iterations: 60", "iterations: -1", "f.yaml:17: iterations: -1 is not a whole number"),
     ("seed: 7", "sead: 7", "f.yaml:19: sead: no such field; did you mean seed?"),
@@ -322,13 +328,13 @@ def test_a_new_field_is_read_and_written_and_refused_where_nobody_knows_it() -> 
 EXPECTING = FULL + "expect: {gain: {steep: 80%, cubic: [0%, 5%]}, order: [steep, cubic]}\n"
 
 
-def test_expectations_are_of_the_arms_that_run() -> None:
+def test_expectations_are_of_the_variants_that_run() -> None:
     experiment = parse_experiment(EXPECTING, "f.yaml")
     assert experiment.expect == Expect(
         {"steep": (0.8, 100.0), "cubic": (0.0, 0.05)}, (("steep",), ("cubic",))
     )
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-    alone = experiment.override(arms=["cubic"])
+    alone = experiment.override(variants=["cubic"])
     assert alone.expect == Expect({"cubic": (0.0, 0.05)})
     assert parse_experiment(alone.to_yaml(), "again.yaml") == alone
 
@@ -355,7 +361,7 @@ def test_what_did_not_come_out_is_said() -> None:
     ("[0%, 5%]", "[0%]", "f.yaml:21: expect.gain.cubic: ['0%'] is not the least gain"),
     ("[steep, cubic]", "steep", "f.yaml:21: expect.order: 'steep' is not a list"),
     ("[steep, cubic]", "[steep, bbr]", "f.yaml:21: expect.order: 'bbr' must be one of"),
-    ("[steep, cubic]", "[[steep, cubic]]", "f.yaml:21: expect.order: one group of arms has no"),
+    ("[steep, cubic]", "[[steep, cubic]]", "f.yaml:21: expect.order: one group of variants has no"),
 )
 def test_impossible_expectations(old: str, new: str, complaint: str) -> None:
     assert refusal(parse_experiment, EXPECTING, old, new).startswith(complaint)
@@ -383,9 +389,9 @@ def test_draws_depend_on_repetition_and_job_only() -> None:
     assert list(compute_times(spec)) == list(compute_times(spec))
 
 
-def test_neighbours_run_in_every_arm_but_alone_behind_the_jobs() -> None:
+def test_neighbours_run_in_every_variant_but_alone_behind_the_jobs() -> None:
     experiment = full()
-    cubic, steep = experiment.arms
+    cubic, steep = experiment.variants
     tasks = neighbour_tasks(experiment, cubic, 1)
     assert [(task.name, task.sender, task.spec.cc) for task in tasks] == [
         ("bulk-1", 3, "bbr"),
@@ -397,34 +403,36 @@ def test_neighbours_run_in_every_arm_but_alone_behind_the_jobs() -> None:
         "bbr",
         "mltcp",
     ]
-    assert neighbour_tasks(experiment, experiment.arm(ALONE), 1) == []
+    assert neighbour_tasks(experiment, experiment.variant(ALONE), 1) == []
     assert len({task.spec.seed for task in tasks}) == 3
     assert list(experiment.congestion_controls()) == ["mltcp", "cubic", "bbr"]
 
 
 def test_a_base_that_is_left_out_is_forgotten() -> None:
-    experiment = full().override(arms=("steep",))
-    assert experiment.arms[0].base is None
+    experiment = full().override(variants=("steep",))
+    assert experiment.variants[0].base is None
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
 
 
 def test_the_command_line_overrides() -> None:
-    experiment = full().override(arms=("cubic",), iterations=6, repetitions=1, seed=3, alone=False)
-    assert [arm.name for arm in experiment.arms] == ["cubic"]
+    experiment = full().override(
+        variants=("cubic",), iterations=6, repetitions=1, seed=3, alone=False
+    )
+    assert [variant.name for variant in experiment.variants] == ["cubic"]
     assert experiment.baseline == "cubic"  # the one the file names was left out
     assert (experiment.iterations, experiment.repetitions, experiment.seed) == (6, 1, 3)
     assert experiment.alone_iterations == 0
     assert [experiment.iterations_of(job) for job in experiment.jobs] == [6, 6, 30]
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-    with pytest.raises(UsageError, match="no arm 'bbr'; it has cubic, steep"):
-        full().override(arms=("bbr",))
+    with pytest.raises(UsageError, match="no variant 'bbr'; it has cubic, steep"):
+        full().override(variants=("bbr",))
 
 
 def test_equal_jobs_are_measured_alone_once() -> None:
     assert [job.name for job in full().lone_jobs()] == ["job-1", "other"]
 
 
-def test_arms_take_turns_in_alternating_order() -> None:
+def test_variants_take_turns_in_alternating_order() -> None:
     experiment = full().override(repetitions=4)
     order = [names for _, names in schedule(experiment)]
     assert order == [
@@ -440,17 +448,17 @@ def test_arms_take_turns_in_alternating_order() -> None:
     assert total_iterations(experiment) == 4 * (2 * (60 + 60 + 300) + 2 * 10)
 
 
-def test_an_arm_is_told_size_and_gap_of_the_job_only_where_it_says_so() -> None:
+def test_an_variant_is_told_size_and_gap_of_the_job_only_where_it_says_so() -> None:
     experiment = full()
-    job, arm = experiment.jobs[0], experiment.arms[1]
-    params = parameters_of(arm, job)
+    job, variant = experiment.jobs[0], experiment.variants[1]
+    params = parameters_of(variant, job)
     assert (params.total_bytes, params.gap_s, params.slope) == (0, 0.0, 2.0)  # to be learned
-    arm = dataclasses.replace(arm, told=True)
-    params = parameters_of(arm, job)
+    variant = dataclasses.replace(variant, told=True)
+    params = parameters_of(variant, job)
     assert params.total_bytes == 250_000  # 2.5 MB over 5 bursts of 2 flows
     assert params.gap_s == pytest.approx(0.034)  # half of 340 ms / 5
     assert params.slope == 2.0
-    own = dataclasses.replace(arm, parameters={"gap_s": 0.5})
+    own = dataclasses.replace(variant, parameters={"gap_s": 0.5})
     assert parameters_of(own, job).gap_s == 0.5
 
 

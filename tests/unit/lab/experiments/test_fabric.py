@@ -5,18 +5,18 @@ from __future__ import annotations
 from support.mistakes import mistakes, refusal
 
 from mltcp_tools.lab.emulator.patterns import Pattern
-from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.fabric import Way
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import tasks_of
+from mltcp_tools.lab.experiments.variants import ALONE
 
 TEXT = """name: fabric
 fabric: {racks: 2, hosts: 2, access: {rate: 200mbit}, uplink: {rate: 100mbit, queue: 60kB}}
 jobs:
   - {name: a, pattern: ring, pieces: 2, hosts: [r1h1, r1h2, r2h1], bytes: 1MB, compute: 100ms}
   - {name: b, pattern: experts, hosts: [r1h1, r2h2], bytes: 1MB, compute: 100ms, start: random}
-arms:
+variants:
   reno: {cc: reno}
 """
 
@@ -31,10 +31,10 @@ def test_a_fabric_is_read_and_written() -> None:
     assert experiment.links["r2h1"] == Link(200_000_000)
     assert experiment.link == experiment.links["r1s1"] == Link(100_000_000, 60_000)
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-    [[task, other]] = tasks_of(experiment, experiment.arms[0], 1)
+    [[task, other]] = tasks_of(experiment, experiment.variants[0], 1)
     assert task.spec.pattern == Pattern("ring", 3, 2)
     assert other.spec.pattern == Pattern("experts", 2)
-    assert len(tasks_of(experiment, experiment.arm(ALONE), 1)) == 2
+    assert len(tasks_of(experiment, experiment.variant(ALONE), 1)) == 2
 
 
 def test_paths() -> None:
@@ -45,7 +45,7 @@ def test_paths() -> None:
     assert fabric.path("r1h1", "r2h2", 2) == [Way("r1h1", True), *over, Way("r2h2", False)]
 
 
-def test_connections_spread_over_the_spines_alike_in_every_arm() -> None:
+def test_connections_spread_over_the_spines_alike_in_every_variant() -> None:
     experiment = parse_experiment(TEXT, "f.yaml")
     again = parse_experiment(TEXT, "f.yaml")
     job = experiment.jobs[0]
@@ -72,16 +72,16 @@ def test_connections_spread_over_the_spines_alike_in_every_arm() -> None:
     ("hosts: [r1h1, r2h2], ", "", "f.yaml:5: jobs[2]: The pattern experts takes 2 to 64"),
     ("bytes: 1MB", "bytes: 300B", "f.yaml:4: jobs[1]: The bytes make messages of 50"),
     ("start: random", "direction: both", "f.yaml:5: jobs[2]: Not a possible job: the pattern"),
-    ("arms:", "link: {rate: 1gbit}\narms:", "f.yaml:6: link: there is a `fabric`, too"),
-    ("{cc: reno}", "{cc: mltcp, told: true}", "f.yaml:7: arms: reno can't be `told`"),
+    ("variants:", "link: {rate: 1gbit}\nvariants:", "f.yaml:6: link: there is a `fabric`, too"),
+    ("{cc: reno}", "{cc: mltcp, told: true}", "f.yaml:7: variants: reno can't be `told`"),
     (
         "{cc: reno}",
         "{cc: reno, treatment: {turns: {}}}",
-        "f.yaml:7: arms: reno has turns, which there isn't in a fabric",
+        "f.yaml:7: variants: reno has turns, which there isn't in a fabric",
     ),
     (
-        "arms:",
-        "neighbours: [{name: n, cc: reno}]\narms:",
+        "variants:",
+        "neighbours: [{name: n, cc: reno}]\nvariants:",
         "f.yaml:6: neighbours: there are none in a fabric",
     ),
     (TEXT[TEXT.index("fabric: {") : TEXT.index("jobs:")], "", "f.yaml:3: jobs: the `pattern`"),

@@ -6,17 +6,17 @@ import pytest
 from support.mistakes import mistakes, refusal
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import tasks_of
+from mltcp_tools.lab.experiments.variants import ALONE
 
 UNEVEN = """\
 name: uneven
 jobs:
   - {bytes: 1MB, compute: 100ms, flows: 3, split: [2, 1, 1], active: 2}
   - {name: ring, bytes: 1MB, compute: 100ms, direction: both, chunk: 64kB}
-arms:
+variants:
   reno: {cc: reno}
   mltcp: {cc: mltcp}
 """
@@ -31,7 +31,9 @@ def test_the_ways_of_a_burst_are_read_and_written() -> None:
     assert spec.shares(1) == [666_666, 333_334, 0]
     assert spec.shares(2) == [666_666, 0, 333_334]
     assert spec.shares(3) == [0, 500_000, 500_000]
-    with pytest.raises(UsageError, match=r"u\.yaml:6: arms: mltcp can't be `told` a flow's bytes"):
+    with pytest.raises(
+        UsageError, match=r"u\.yaml:6: variants: mltcp can't be `told` a flow's bytes"
+    ):
         parse_experiment(UNEVEN.replace("cc: mltcp", "cc: mltcp, told: true"), "u.yaml")
 
 
@@ -41,7 +43,7 @@ links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}
 jobs:
   - {name: a, bytes: 1MB, compute: 100ms, links: [one]}
   - {name: b, bytes: 1MB, compute: 100ms, links: [two, one], start: random}
-arms:
+variants:
   reno: {cc: reno}
 """
 
@@ -53,7 +55,7 @@ def test_several_links() -> None:
     assert [job.links for job in experiment.jobs] == [("one",), ("two", "one")]
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
     assert len(experiment.lone_jobs()) == 2
-    groups = tasks_of(experiment, experiment.arm(ALONE), 1)
+    groups = tasks_of(experiment, experiment.variant(ALONE), 1)
     assert [[task.sender for task in tasks] for tasks in groups] == [[0], [1]]  # each its own path
 
 

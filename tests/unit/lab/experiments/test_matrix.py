@@ -39,14 +39,14 @@ description: a few
 defaults:
   link: {rate: 100mbit, queue: 60kB}
   jobs: [{count: 2, bytes: 1MB, compute: 100ms}]
-  arms: {reno: {cc: reno}, mltcp: {cc: mltcp}}
+  variants: {reno: {cc: reno}, mltcp: {cc: mltcp}}
   iterations: 7
 mixes:
   same: {}
   other: {link: {queue: 30kB}, iterations: 9}
   many: {each: {link.rate: [50mbit, 1gbit], jobs.count: [1, 3]}}
   shipped: {experiment: delay, repetitions: 1}
-  sweep: {arms: {reno: {cc: reno}, s: {each: {cc: [mltcp], slope: [1, 2], shape: [linear]}}}}
+  sweep: {variants: {reno: {cc: reno}, s: {each: {cc: [mltcp], slope: [1, 2], shape: [linear]}}}}
 """
 
 
@@ -69,18 +69,18 @@ def test_each_stands_for_all_combinations() -> None:
     assert [name for name in mixes if name.startswith("many")] == named
     last = mixes["many-1gbit-3"]
     assert (last.link.rate, last.link.queue, len(last.jobs)) == (1_000_000_000, 60_000, 3)
-    assert [arm.name for arm in mixes["sweep"].arms] == [
+    assert [variant.name for variant in mixes["sweep"].variants] == [
         "reno",
         "s-mltcp-1-linear",
         "s-mltcp-2-linear",
     ]
-    assert mixes["sweep"].arms[2].parameters == {"slope": 2.0, "shape": "linear"}
+    assert mixes["sweep"].variants[2].parameters == {"slope": 2.0, "shape": "linear"}
 
 
 def test_a_mix_of_a_shipped_experiment() -> None:
     delay = load_experiment(find_experiment("delay"))
     mix = few().mixes["shipped"]
-    assert (mix.link, mix.jobs, mix.arms) == (delay.link, delay.jobs, delay.arms)
+    assert (mix.link, mix.jobs, mix.variants) == (delay.link, delay.jobs, delay.variants)
     assert (mix.repetitions, mix.seed) == (1, delay.seed)
 
 
@@ -96,7 +96,7 @@ def test_how_much_is_run_is_the_defaults_matter_also_of_a_named_experiment() -> 
     assert (one.repetitions, one.iterations) == (2, delay.iterations)
 
 
-def test_what_an_experiment_expects_is_of_its_own_jobs_and_arms() -> None:
+def test_what_an_experiment_expects_is_of_its_own_jobs_and_variants() -> None:
     text = """
 name: m
 defaults: {repetitions: 1}
@@ -109,8 +109,8 @@ mixes:
     assert mixes["same"].expect.gain
     assert mixes["other"].expect.document() == {}
     assert mixes["own"].expect.order == (("mltcp",), ("cubic",))
-    arms = ", arms: {cubic: {cc: cubic}, mltcp: {cc: mltcp}}"
-    others = text.replace("iterations: 20", f"iterations: 20{arms}")
+    variants = ", variants: {cubic: {cc: cubic}, mltcp: {cc: mltcp}}"
+    others = text.replace("iterations: 20", f"iterations: 20{variants}")
     assert parse_matrix(others, "m.yaml").mixes["same"].expect.document() == {}
 
 
@@ -144,8 +144,8 @@ def test_shipped_matrices_are_valid_and_named_like_their_files(path: Path) -> No
     ("[1, 3]", "3", "f.yaml:11: mixes.many.each.jobs.count: must be a list of values."),
     ("[1, 3]", "[3, 3]", "f.yaml:11: mixes.many: 'many-50mbit-3' is taken already"),
     ("experiment: delay", "experiment: none", "no experiment file or shipped experiment is"),
-    ("slope: [1, 2]", "slope: [1, 99]", "f.yaml:13: mixes.sweep.arms.s.slope: slope is 99.0"),
-    ("slope: [1, 2]", "slop: [1, 2]", "f.yaml:13: mixes.sweep.arms.s.slop: no such field"),
+    ("slope: [1, 2]", "slope: [1, 99]", "f.yaml:13: mixes.sweep.variants.s.slope: slope is 99.0"),
+    ("slope: [1, 2]", "slop: [1, 2]", "f.yaml:13: mixes.sweep.variants.s.slop: no such field"),
     ("each: {link.rate", "each: {link.rat", "f.yaml:11: mixes.many.link.rat: no such field"),
 )
 def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complaint: str) -> None:
@@ -159,10 +159,10 @@ def test_unknown_names_are_refused_with_those_there_are() -> None:
         find_experiment("hard-mixes")
     with pytest.raises(UsageError, match="no mix 'none'; it has same, other"):
         chosen(few(), ["none"], [])
-    with pytest.raises(UsageError, match="mix same has none of the arms bbr"):
+    with pytest.raises(UsageError, match="mix same has none of the variants bbr"):
         chosen(few(), ["same"], ["bbr"])
     assert [each[0] for each in chosen(few(), ["other"], [])] == ["other"]
-    assert {tuple(arms) for _, _, arms in chosen(few(), [], ["reno"])} == {("reno",)}
+    assert {tuple(variants) for _, _, variants in chosen(few(), [], ["reno"])} == {("reno",)}
 
 
 def write_run(experiment: Experiment, folder: Path, outcome: str = "finished") -> None:
@@ -203,9 +203,9 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A matrix of two mixes that were run and one that couldn't be."""
     folder = tmp_path_factory.mktemp("runs")
-    arms = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp"}
+    variants = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp"}
     for name, jobs in (("two", 2), ("four", 4)):
-        make_run(folder / name, run_document(jobs, arms))
+        make_run(folder / name, run_document(jobs, variants))
         environment = {"schema": "mltcp-environment/1", "outcome": "finished"}
         (folder / name / "environment.json").write_text(json.dumps(environment))
     descriptions = {"two": "", "four": "four of them", "none": ""}
@@ -217,7 +217,7 @@ def test_the_table_of_a_matrix(matrix: tuple[Path, dict[str, Any]]) -> None:
     assert list(document["mixes"]) == ["two", "four", "none"]
     assert document["mixes"]["none"]["problem"] == "No netem here."
     entry = document["mixes"]["four"]
-    own, reno = entry["arms"]["mltcp"], entry["arms"]["reno"]
+    own, reno = entry["variants"]["mltcp"], entry["variants"]["reno"]
     assert own["mean_s"] == pytest.approx(entry["bound"]["mean_s"])
     assert own["captured_gain"]["value"] == pytest.approx(1.0)
     assert own["base"] == "reno"
@@ -230,8 +230,8 @@ def test_the_table_of_a_matrix(matrix: tuple[Path, dict[str, Any]]) -> None:
 def test_what_is_written(matrix: tuple[Path, dict[str, Any]]) -> None:
     folder, document = matrix
     table = pd.read_csv(folder / "matrix.csv")
-    assert list(zip(table["mix"], table["arm"], strict=True)) == [
-        (mix, arm) for mix in ("two", "four") for arm in ("cubic", "reno", "mltcp")
+    assert list(zip(table["mix"], table["variant"], strict=True)) == [
+        (mix, variant) for mix in ("two", "four") for variant in ("cubic", "reno", "mltcp")
     ]
     assert json.loads((folder / "matrix.json").read_text()) == document
     text = (folder / "matrix.txt").read_text()
@@ -256,7 +256,8 @@ def test_verdicts() -> None:
 OTHER = """\
 name: other
 mixes: few.yaml
-defaults: {iterations: 3, arms: {reno: {cc: reno}, steep: {cc: mltcp, slope: 3}}, baseline: reno}
+defaults: {iterations: 3, variants: {reno: {cc: reno}, steep: {cc: mltcp, slope: 3}}, baseline:
+reno}
 """
 
 
@@ -269,7 +270,7 @@ def test_mixes_of_another_matrix_with_own_defaults_over_them(
     assert other.name == "other"
     assert list(other.mixes) == list(few().mixes)
     for name, mix in other.mixes.items():
-        assert [arm.name for arm in mix.arms] == ["reno", "steep"]
+        assert [variant.name for variant in mix.variants] == ["reno", "steep"]
         assert mix.iterations == 3
         assert (mix.link, mix.jobs) == (few().mixes[name].link, few().mixes[name].jobs)
 
@@ -278,7 +279,7 @@ def test_mixes_of_another_matrix_with_own_defaults_over_them(
     ("few.yaml", "none", "no matrix file or shipped matrix is called 'none'"),
     ("few.yaml", "other.yaml", "other.yaml:2: mixes: other.yaml has no mixes of its own."),
     ("few.yaml", "broken.yaml", "broken.yaml:9: mixes.same: must be a mapping"),
-    ("slope: 3", "slope: 99", "other.yaml:3: mixes.same.arms.steep.slope: slope is 99.0"),
+    ("slope: 3", "slope: 99", "other.yaml:3: mixes.same.variants.steep.slope: slope is 99.0"),
 )
 def test_mistakes_with_the_mixes_of_another_matrix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, complaint: str

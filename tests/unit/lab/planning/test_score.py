@@ -265,7 +265,7 @@ PHASES = "phases: [{start: 20ms, duration: 30ms, rate: 100mbit}]"
             ["--rate", "1gbit", "--tolerance", "0"],
             "no common multiple",
         ),
-        (f"jobs: [{{name: a, period: 1s, {PHASES}}}]", ["--arm", "x"], "leave out --arm"),
+        (f"jobs: [{{name: a, period: 1s, {PHASES}}}]", ["--variant", "x"], "leave out --variant"),
     ],
 )
 def test_bad_files_are_one_sentence(

@@ -21,7 +21,9 @@ GOLDEN = Path(__file__).parents[2] / "data" / "golden-run"
 @pytest.mark.parametrize("jitter", [0.0, 0.05, 0.1])
 def test_all_jobs_get_the_profile_of_the_one_measured_alone(tmp_path: Path, jitter: float) -> None:
     run = load_run(make_run(tmp_path / "run", jitter=jitter))
-    alone = run.iterations[(run.iterations["arm"] == "alone") & (run.iterations["iteration"] > 1)]
+    alone = run.iterations[
+        (run.iterations["variant"] == "alone") & (run.iterations["iteration"] > 1)
+    ]
     profiles = profiles_of_run(run)
     assert [profile.name for profile in profiles] == ["job-1", "job-2", "job-3", "job-4"]
     for profile in profiles:
@@ -41,7 +43,7 @@ def test_from_a_run_to_shifts(tmp_path: Path) -> None:
     assert all(b - a > LONE_COMM_S for a, b in itertools.pairwise(starts))
 
 
-def test_a_named_arm_shows_jobs_as_others_slowed_them_down(tmp_path: Path) -> None:
+def test_a_named_variant_shows_jobs_as_others_slowed_them_down(tmp_path: Path) -> None:
     run = load_run(make_run(tmp_path / "run"))
     for name in ("cubic", "mltcp"):
         for profile in profiles_of_run(run, name):
@@ -50,12 +52,12 @@ def test_a_named_arm_shows_jobs_as_others_slowed_them_down(tmp_path: Path) -> No
     assert slow.phases[0].duration_s > 1.2 * quick.phases[0].duration_s
 
 
-def test_a_recording_has_one_arm(tmp_path: Path) -> None:
+def test_a_recording_has_one_variant(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    make_run(folder, experiment(arms={"mltcp": "mltcp"}, recorded=True, baseline="mltcp"))
+    make_run(folder, experiment(variants={"mltcp": "mltcp"}, recorded=True, baseline="mltcp"))
     for name in ("iterations", "bursts"):
         table = pd.read_csv(folder / f"{name}.csv")
-        table[table["arm"] != "alone"].to_csv(folder / f"{name}.csv", index=False)
+        table[table["variant"] != "alone"].to_csv(folder / f"{name}.csv", index=False)
     profiles = profiles_of_run(load_run(folder))
     assert len(profiles) == 4
     assert main(["plan", "score", str(folder)]) == 2  # a recording knows no link's rate
@@ -78,16 +80,18 @@ def test_several_bursts_are_several_phases(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keep", "arm", "complaint"),
+    ("keep", "variant", "complaint"),
     [
         ("iteration < 2", None, "job job-1 has one iteration only"),
         ("iteration < 0", None, "holds no iterations"),
-        ("arm != 'alone'", None, "lacks the arm alone"),
-        ("iteration > 0", "bbr", "has no arm 'bbr'; it has alone, cubic, mltcp"),
-        ("arm == 'cubic' and job == 'job-1'", "cubic", "iterations of job"),
+        ("variant != 'alone'", None, "lacks the variant alone"),
+        ("iteration > 0", "bbr", "has no variant 'bbr'; it has alone, cubic, mltcp"),
+        ("variant == 'cubic' and job == 'job-1'", "cubic", "iterations of job"),
     ],
 )
-def test_what_makes_no_profile(tmp_path: Path, keep: str, arm: str | None, complaint: str) -> None:
+def test_what_makes_no_profile(
+    tmp_path: Path, keep: str, variant: str | None, complaint: str
+) -> None:
     document = experiment()
     if "job-1" in keep:  # jobs that are told apart, so that none stands in for another
         document["jobs"] = [dict(document["jobs"][0], count=4)]
@@ -96,13 +100,13 @@ def test_what_makes_no_profile(tmp_path: Path, keep: str, arm: str | None, compl
         (folder / "experiment.yaml").unlink()
     table = pd.read_csv(folder / "iterations.csv")
     if "job-1" in keep:
-        other = table[(table["arm"] == "mltcp")]
+        other = table[(table["variant"] == "mltcp")]
         table = pd.concat([table.query(keep), other])
     else:
         table = table.query(keep)
     table.to_csv(folder / "iterations.csv", index=False)
     with pytest.raises(UsageError, match=complaint):
-        profiles_of_run(load_run(folder), arm)
+        profiles_of_run(load_run(folder), variant)
 
 
 def test_zero_bytes_are_no_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The rule by which an arm counts as disturbed."""
+"""The rule by which a variant counts as disturbed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_skipped_programs_are_counted_and_no_reason_to_run_again() -> None:
 def test_what_was_watched_is_what_a_run_folder_keeps(tmp_path: Path) -> None:
     """All of it: the report once lacked the busiest processor, as no column had its name."""
     watched = Second(100.0, 1.0, 0.01, 0.8, 0.3, 0.02, 0.1, 0.2, 0.0001, 0.002, 3)
-    key = {"arm": "mltcp", "repetition": 1, "attempt": 1}
+    key = {"variant": "mltcp", "repetition": 1, "attempt": 1}
     kept = [key | row for row in rows_of([watched], 99.5)]
     write_tables(tmp_path, {"disturbance": kept})
     assert pd.read_csv(tmp_path / "disturbance.csv").to_dict("records") == kept
@@ -72,6 +72,6 @@ def test_what_was_watched_is_what_a_run_folder_keeps(tmp_path: Path) -> None:
 
 
 def test_a_column_that_no_table_has_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="The table arms has no column cores"):
-        write_tables(tmp_path, {"arms": [{"arm": "mltcp", "repetition": 1, "cores": 2}]})
+    with pytest.raises(ValueError, match="The table variants has no column cores"):
+        write_tables(tmp_path, {"variants": [{"variant": "mltcp", "repetition": 1, "cores": 2}]})
     assert list(tmp_path.iterdir()) == []

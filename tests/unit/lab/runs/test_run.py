@@ -31,7 +31,7 @@ def folder(whole_run: Path, tmp_path: Path) -> Path:
 def test_a_whole_run_has_no_problems(folder: Path) -> None:
     run = load_run(folder)
     assert run.problems == []
-    assert run.arm_names == ["cubic", "mltcp"]
+    assert run.variant_names == ["cubic", "mltcp"]
     assert run.job_names == ["job-1", "job-2"]
     assert run.baseline == "cubic"
     assert len(run.iterations) == 2 * 2 * 2 * 30 + 20
@@ -142,14 +142,14 @@ def _an_experiment(**changes: object) -> Callable[[Path], None]:
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "no bursts": (_remove("bursts.csv"), "The table bursts is missing."),
     "no iterations": (_remove("iterations.csv"), "iterations is missing"),
-    "no arms": (_remove("arms.csv"), "The table arms is missing."),
+    "no variants": (_remove("variants.csv"), "The table variants is missing."),
     "no samples": (_remove("samples.csv"), "The table samples is missing."),
     "no events": (_remove("flow_events.csv"), "flow_events is missing"),
     "no experiment": (_remove("experiment.yaml"), "experiment.yaml is missing"),
     "no environment": (_remove("environment.json"), "environment.json is missing"),
     "half a table": (_cut("iterations.csv", 4321), "ends in the middle of a line"),
     "empty table": (_cut("bursts.csv", 0), "bursts.csv can't be read (the file is empty)."),
-    "no table": (_write("arms.csv", "garbage\n"), "arms.csv lacks the columns"),
+    "no table": (_write("variants.csv", "garbage\n"), "variants.csv lacks the columns"),
     "strange lines": (_strange_lines, "1 line with too many fields"),
     "unusable line": (_strange_lines, "1 line without usable values"),
     "line twice": (_strange_lines, "1 line twice"),
@@ -188,25 +188,31 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "strange rate": (_an_experiment(link={"rate": "fast"}), "link.rate: 'fast' is not a rate"),
     "other baseline": (_an_experiment(baseline="bbr"), "cubic stands in for the baseline"),
-    "no alone": (_only(lambda t: t["arm"] != "alone"), "The arm alone is missing"),
-    "alone only": (_only(lambda t: t["arm"] == "alone"), "The arm cubic has no iterations."),
-    "an arm less": (_only(lambda t: t["arm"] != "mltcp"), "The arm mltcp has no iterations."),
-    "no baseline": (_only(lambda t: t["arm"] != "cubic"), "mltcp stands in for the baseline"),
+    "no alone": (_only(lambda t: t["variant"] != "alone"), "The variant alone is missing"),
+    "alone only": (
+        _only(lambda t: t["variant"] == "alone"),
+        "The variant cubic has no iterations.",
+    ),
+    "a variant less": (
+        _only(lambda t: t["variant"] != "mltcp"),
+        "The variant mltcp has no iterations.",
+    ),
+    "no baseline": (_only(lambda t: t["variant"] != "cubic"), "mltcp stands in for the baseline"),
     "a repetition less": (
-        _only(lambda t: (t["arm"] != "mltcp") | (t["repetition"] != 2)),
-        "Arm mltcp lacks repetition 2.",
+        _only(lambda t: (t["variant"] != "mltcp") | (t["repetition"] != 2)),
+        "Variant mltcp lacks repetition 2.",
     ),
     "stopped": (
-        _only(lambda t: (t["arm"] != "mltcp") | (t["repetition"] != 2) | (t["iteration"] < 8)),
-        "Arm mltcp, repetition 2 stops at iteration 7 of 30 (job-1).",
+        _only(lambda t: (t["variant"] != "mltcp") | (t["repetition"] != 2) | (t["iteration"] < 8)),
+        "Variant mltcp, repetition 2 stops at iteration 7 of 30 (job-1).",
     ),
     "a job less": (
-        _only(lambda t: (t["arm"] != "mltcp") | (t["repetition"] != 2) | (t["job"] != "job-2")),
-        "Arm mltcp, repetition 2 lacks job-2.",
+        _only(lambda t: (t["variant"] != "mltcp") | (t["repetition"] != 2) | (t["job"] != "job-2")),
+        "Variant mltcp, repetition 2 lacks job-2.",
     ),
     "holes": (
-        _only(lambda t: (t["arm"] != "cubic") | (t["iteration"] != 5)),
-        "Arm cubic, repetition 1 lacks 2 iterations in between.",
+        _only(lambda t: (t["variant"] != "cubic") | (t["iteration"] != 5)),
+        "Variant cubic, repetition 1 lacks 2 iterations in between.",
     ),
 }
 
@@ -228,7 +234,7 @@ def test_damage_is_said_and_the_rest_reported(folder: Path, kind: str) -> None:
     assert "</html>" in render_html(result, {})
     json.dumps(result, allow_nan=False)
     if kind not in ("no iterations", "alone only"):
-        for entry in result["arms"].values():
+        for entry in result["variants"].values():
             assert entry["iteration_s"]["mean"] > 0.3
 
 
@@ -256,23 +262,23 @@ def test_an_experiment_alone_is_still_reported(folder: Path) -> None:
         if path.name != "experiment.yaml":
             path.unlink()
     result = write_report(folder)
-    assert result["arms"] == {}
+    assert result["variants"] == {}
     assert "No iterations were recorded." in render_text(result)
     assert not list((folder / "plots").iterdir())
 
 
-def test_an_aborted_arm_is_compared_on_what_both_have(folder: Path) -> None:
+def test_an_aborted_variant_is_compared_on_what_both_have(folder: Path) -> None:
     whole = summarise(load_run(folder)).document()
     path = folder / "iterations.csv"
     table = pd.read_csv(path)
-    table[(table["arm"] != "mltcp") | (table["iteration"] <= 12)].to_csv(path, index=False)
+    table[(table["variant"] != "mltcp") | (table["iteration"] <= 12)].to_csv(path, index=False)
     cut = summarise(load_run(folder)).document()
     # mltcp follows the bound, so it captures everything however long it ran.
     for result in (whole, cut):
-        assert result["arms"]["mltcp"]["captured_gain"]["value"] == pytest.approx(1.0)
-        assert result["arms"]["mltcp"]["ratio_to_bound"] == pytest.approx(1.0)
-    early = table[(table["iteration"] <= 12) & (table["arm"] != "alone")]
-    means = (early["end_s"] - early["start_s"]).groupby(early["arm"]).mean()
+        assert result["variants"]["mltcp"]["captured_gain"]["value"] == pytest.approx(1.0)
+        assert result["variants"]["mltcp"]["ratio_to_bound"] == pytest.approx(1.0)
+    early = table[(table["iteration"] <= 12) & (table["variant"] != "alone")]
+    means = (early["end_s"] - early["start_s"]).groupby(early["variant"]).mean()
     assert cut["speedup"]["mltcp"]["cubic"]["mean"]["value"] == pytest.approx(
         means["cubic"] / means["mltcp"]
     )

@@ -19,9 +19,9 @@ from mltcp_tools.lab.experiments.matrix import is_matrix
 from mltcp_tools.lab.experiments.reading import find_experiment, load_experiment, parse_experiment
 from mltcp_tools.lab.experiments.tasks import tasks_of
 from mltcp_tools.lab.simulator import library
-from mltcp_tools.lab.simulator.arms import Settings, simulate_arm
 from mltcp_tools.lab.simulator.modelled import modelled
 from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
+from mltcp_tools.lab.simulator.variants import Settings, simulate_variant
 
 CHECKOUT = Path(__file__).parents[4]
 
@@ -37,7 +37,7 @@ jobs:
     start: 20ms
     straggler: {every: 3, factor: 2}
     iterations: 7
-arms:
+variants:
   bbr: {cc: bbr}
   reno: {cc: reno}
   mltcp: {cc: mltcp}
@@ -63,9 +63,9 @@ def test_a_run_folder_is_the_testbeds(tmp_path: Path) -> None:
     assert run.problems == []
     assert run.environment["simulated"] is True
     assert run.environment["outcome"] == "finished"
-    assert run.arm_names == ["reno", "mltcp"]
+    assert run.variant_names == ["reno", "mltcp"]
     assert run.baseline == "reno"
-    counts = run.iterations.groupby(["arm", "job"])["iteration"].max().to_dict()
+    counts = run.iterations.groupby(["variant", "job"])["iteration"].max().to_dict()
     assert counts[("mltcp", "one")] == 9
     assert counts[("reno", "two")] == 7
     assert counts[(ALONE, "one")] == 4
@@ -83,10 +83,10 @@ def test_compute_times_and_starts_are_those_of_the_testbed(tmp_path: Path) -> No
     simulate_experiment(experiment, tmp_path)
     table = load_run(tmp_path).iterations
     for repetition in (1, 2):
-        for arm in ("reno", "mltcp"):
-            for task in tasks_of(experiment, experiment.arm(arm), repetition)[0]:
+        for variant in ("reno", "mltcp"):
+            for task in tasks_of(experiment, experiment.variant(variant), repetition)[0]:
                 rows = table[
-                    (table["arm"] == arm)
+                    (table["variant"] == variant)
                     & (table["repetition"] == repetition)
                     & (table["job"] == task.name)
                 ]
@@ -102,7 +102,7 @@ def test_a_folder_is_the_same_however_many_threads_made_it(
     simulate_experiment(small(), tmp_path / "all")
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
     simulate_experiment(small(), tmp_path / "one")
-    for name in ("iterations", "bursts", "samples", "flow_events", "arms"):
+    for name in ("iterations", "bursts", "samples", "flow_events", "variants"):
         first, second = ((tmp_path / run / f"{name}.csv").read_text() for run in ("all", "one"))
         assert first == second
 
@@ -120,15 +120,21 @@ def test_a_folder_is_the_same_however_many_threads_made_it(
         ("sysctls: {net.ipv4.tcp_rto_min_us: 200000000}", "tcp_rto_min_us = 200000000"),
         ("neighbours: [{name: n, cc: bbr}]", "bbr of neighbour n"),
         ("jobs: [{bytes: 1MB, compute: 1s, rate: 1mbit}]", "`rate` of job job"),
-        ("arms: {reno: {cc: reno}, m: {cc: mltpc}}", "`cc: mltpc`, which .* did you mean mltcp"),
-        ("arms: {b: {cc: bbr}, c: {cc: nv}}", "arm b of experiment e .* bbr isn't modelled"),
+        (
+            "variants: {reno: {cc: reno}, m: {cc: mltpc}}",
+            "`cc: mltpc`, which .* did you mean mltcp",
+        ),
+        (
+            "variants: {b: {cc: bbr}, c: {cc: nv}}",
+            "variant b of experiment e .* bbr isn't modelled",
+        ),
     ],
 )
 def test_what_is_not_modelled_is_refused(text: str, complaint: str) -> None:
     fields = {
         "name": "name: e",
         "jobs": "jobs: [{bytes: 1MB, compute: 1s}]",
-        "arms": "arms: {reno: {cc: reno}}",
+        "variants": "variants: {reno: {cc: reno}}",
     }
     fields[text.partition(":")[0]] = text
     document = "\n".join(fields.values())
@@ -139,22 +145,22 @@ def test_what_is_not_modelled_is_refused(text: str, complaint: str) -> None:
 def test_a_threshold_marks_before_the_queue_is_full() -> None:
     text = SMALL.replace("queue: 30kB", "queue: 400kB, aqm: threshold, ecn: true")
     experiment, _ = modelled(parse_experiment(text, "small.yaml"))
-    done = simulate_arm(experiment, experiment.arm("reno"), 1)
+    done = simulate_variant(experiment, experiment.variant("reno"), 1)
     assert done.counters.marks > 0
     assert done.counters.drops == 0
 
 
-def test_arms_that_are_not_modelled_are_left_out_unless_named() -> None:
+def test_variants_that_are_not_modelled_are_left_out_unless_named() -> None:
     experiment = parse_experiment(SMALL, "small.yaml")
     kept, left_out = modelled(experiment)
-    assert [arm.name for arm in kept.arms] == ["reno", "mltcp"]
+    assert [variant.name for variant in kept.variants] == ["reno", "mltcp"]
     assert kept.baseline == "reno"
     assert left_out == {"bbr": "bbr"}
     with pytest.raises(UsageError, match="bbr isn't modelled"):
         modelled(experiment, named=["bbr", "mltcp"])
 
 
-def test_parameters_of_an_arm_reach_the_algorithm() -> None:
+def test_parameters_of_an_variant_reach_the_algorithm() -> None:
     text = SMALL.replace(
         "  mltcp: {cc: mltcp}\n",
         "  mltcp: {cc: mltcp}\n"
@@ -164,8 +170,10 @@ def test_parameters_of_an_arm_reach_the_algorithm() -> None:
     ).replace("flows: 2", "flows: 1")
     experiment, _ = modelled(parse_experiment(text, "small.yaml"))
     documents = {
-        arm.name: [d["iterations"] for _, d in simulate_arm(experiment, arm, 1).documents]
-        for arm in experiment.arms
+        variant.name: [
+            d["iterations"] for _, d in simulate_variant(experiment, variant, 1).documents
+        ]
+        for variant in experiment.variants
     }
     assert documents["told"] == documents["same"]
     assert documents["told"] not in (documents["reno"], documents["mltcp"], documents["steep"])
@@ -184,7 +192,7 @@ def test_it_comes_near_to_what_was_measured(
     assert mean_ms(experiment, "reno") == pytest.approx(reno, rel=0.06)
     assert mean_ms(experiment, "cubic") == pytest.approx(cubic, rel=0.1)
     assert mean_ms(experiment, "mltcp") == pytest.approx(mltcp, rel=0.04)
-    alone = simulate_arm(experiment, experiment.arm(ALONE), 1).documents[0][1]["iterations"]
+    alone = simulate_variant(experiment, experiment.variant(ALONE), 1).documents[0][1]["iterations"]
     burst = alone[-1]["bursts"][0]
     if name != "two-jobs":
         assert burst["end"] - burst["start"] == pytest.approx(0.1046, rel=0.01)
@@ -197,10 +205,10 @@ def test_the_command(
     Path("small.yaml").write_text(SMALL)
     assert main(["simulate", "small.yaml", "--iterations", "5", "-o", "out", "--json"]) == 0
     said = capsys.readouterr()
-    assert json.loads(said.out)["arms"]["mltcp"]["iteration_s"]["count"] == 2 * (5 + 4)
-    assert "warning: arms left out as these aren't simulated: bbr\n" in said.err
+    assert json.loads(said.out)["variants"]["mltcp"]["iteration_s"]["count"] == 2 * (5 + 4)
+    assert "warning: variants left out as these aren't simulated: bbr\n" in said.err
     assert pd.read_csv("out/iterations.csv")["iteration"].max() == 5
-    assert main(["simulate", "small.yaml", "--arms", "bbr"]) == 2
+    assert main(["simulate", "small.yaml", "--variants", "bbr"]) == 2
     assert "bbr isn't modelled" in capsys.readouterr().err
     assert main(["simulate", "small.yaml", "-o", "out"]) == 2
     said = capsys.readouterr().err
@@ -220,7 +228,7 @@ defaults:
   experiment: small.yaml
   iterations: 6
   repetitions: 1
-  arms:
+  variants:
     bbr: {cc: bbr}
     reno: {cc: reno}
     m: {cc: mltcp, each: {slope: [1, 2], shape: [linear, concave]}}
@@ -246,7 +254,7 @@ def test_a_matrix(
     assert "1 of 3 mixes have no result (paced)" in said.err
     assert "`rate` of job job isn't modelled" in " ".join(said.out.split())
     document = json.loads(Path("runs/few-simulated/matrix.json").read_text())
-    assert document["mixes"]["lossy"]["arms"]["m-1-linear"]["mean_s"] > 0
+    assert document["mixes"]["lossy"]["variants"]["m-1-linear"]["mean_s"] > 0
     assert main(["simulate", "few.yaml", "--only", "same"]) == 0
     assert "same: finished before" in capsys.readouterr().err
     environment = Path("runs/few-simulated/same/environment.json")
@@ -262,7 +270,7 @@ jobs:
   - {name: a, bytes: 300kB, compute: 40ms, links: [one]}
   - {name: b, bytes: 300kB, compute: 40ms, links: [one, two]}
 links: {one: {rate: 50mbit, queue: 30kB}, two: {rate: 25mbit, queue: 30kB}}
-arms: {reno: {cc: reno}, mltcp: {cc: mltcp}}
+variants: {reno: {cc: reno}, mltcp: {cc: mltcp}}
 iterations: 3
 repetitions: 1
 alone: {iterations: 3}
@@ -273,7 +281,7 @@ def test_a_job_alone_takes_what_its_slowest_link_takes() -> None:
     experiment, _ = modelled(parse_experiment(PATHS, "paths.yaml"))
     alone = {
         task.name: document["iterations"]
-        for task, document in simulate_arm(experiment, experiment.arm(ALONE), 1).documents
+        for task, document in simulate_variant(experiment, experiment.variant(ALONE), 1).documents
     }
     for name, rate in (("a", 50e6), ("b", 25e6)):
         burst = alone[name][-1]["bursts"][0]
@@ -285,7 +293,7 @@ def test_a_job_alone_takes_what_its_slowest_link_takes() -> None:
 def test_a_job_that_sends_both_ways_fills_both(chunk: str) -> None:
     text = SMALL.replace("{name: one,", f"{{name: one, direction: both{chunk},")
     experiment, _ = modelled(parse_experiment(text, "small.yaml"))
-    (task, document), *_ = simulate_arm(experiment, experiment.arm("mltcp"), 1).documents
+    (task, document), *_ = simulate_variant(experiment, experiment.variant("mltcp"), 1).documents
     assert task.spec.direction == "both"
     assert len(document["iterations"]) == task.spec.iterations
 
@@ -293,7 +301,7 @@ def test_a_job_that_sends_both_ways_fills_both(chunk: str) -> None:
 def test_samples_of_a_job_that_sends_both_ways(tmp_path: Path) -> None:
     text = SMALL.replace("flows: 2}", "flows: 2, split: [1, 3], direction: both}")
     (tmp_path / "small.yaml").write_text(text)
-    command = ["simulate", str(tmp_path / "small.yaml"), "--arms", "reno", "--no-alone"]
+    command = ["simulate", str(tmp_path / "small.yaml"), "--variants", "reno", "--no-alone"]
     assert main([*command, "-o", str(tmp_path / "run")]) == 0
     samples = pd.read_csv(tmp_path / "run" / "samples.csv").query("job == 'one'")
     totals = samples.groupby("flow")["total_bytes"].unique()
@@ -302,13 +310,13 @@ def test_samples_of_a_job_that_sends_both_ways(tmp_path: Path) -> None:
 
 def test_packets_and_round_trips_are_those_asked_for(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
-    command = ["simulate", str(tmp_path / "small.yaml"), "--arms", "reno", "--trace", "0"]
+    command = ["simulate", str(tmp_path / "small.yaml"), "--variants", "reno", "--trace", "0"]
     more = ["--mtu", "9kB", "--rtt", "5ms", "--join", "20us", "--bucket", "20480B"]
     assert main([*command, "-o", str(tmp_path / "usual")]) == 0
     assert main([*command, *more, "-o", str(tmp_path / "other")]) == 0
-    arms = [pd.read_csv(tmp_path / run / "arms.csv") for run in ("usual", "other")]
-    assert arms[1]["link_packets"].max() < arms[0]["link_packets"].max() / 5
-    assert arms[1]["duration_s"].min() > arms[0]["duration_s"].min()
+    variants = [pd.read_csv(tmp_path / run / "variants.csv") for run in ("usual", "other")]
+    assert variants[1]["link_packets"].max() < variants[0]["link_packets"].max() / 5
+    assert variants[1]["duration_s"].min() > variants[0]["duration_s"].min()
     environment = json.loads((tmp_path / "other" / "environment.json").read_text())
     assert (environment["mtu"], environment["rtt_s"], environment["join_s"]) == (
         9000,
@@ -321,9 +329,9 @@ def test_packets_and_round_trips_are_those_asked_for(tmp_path: Path) -> None:
 def test_moderated_interrupts_make_round_trips_longer() -> None:
     """Both ends' together by two fifths of the most, at least: in each of the jobs' iterations."""
     experiment, _ = modelled(parse_experiment(SMALL, "small.yaml"))
-    arm = experiment.arm("mltcp")
+    variant = experiment.variant("mltcp")
     at_once, moderated = (
-        simulate_arm(experiment, arm, 1, Settings(moderation_s=most)).duration
+        simulate_variant(experiment, variant, 1, Settings(moderation_s=most)).duration
         for most in (0, 10e-3)
     )
     assert moderated > at_once + 7 * 2 * 2e-3

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.reading import parse_experiment
-from mltcp_tools.lab.simulator.arms import simulate_arm
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.simulator.inputs import ONE_QUEUE, Link, PacketJob, Priorities
 from mltcp_tools.lab.simulator.library import simulate
 from mltcp_tools.lab.simulator.queues import WatchedQueue, mean_bytes, percentile_bytes
+from mltcp_tools.lab.simulator.variants import simulate_variant
 
 WIRE = 1514
 LINK = Link(rate=100e6, queue=60_000, rtt=1e-3)
@@ -54,22 +54,22 @@ def test_levels_have_queues_of_their_own_that_count_together() -> None:
     assert percentile_bytes([queue], 0.99) > 1.2 * LINK.queue
 
 
-def test_an_arm_has_the_queues_of_the_links_that_jobs_send_over() -> None:
+def test_an_variant_has_the_queues_of_the_links_that_jobs_send_over() -> None:
     text = """
 name: queues
 links: {one: {rate: 100mbit, queue: 30kB}, two: {rate: 50mbit, queue: 20kB}}
 jobs:
   - {name: a, links: [one, two], bytes: 500kB, compute: 50ms}
   - {name: b, links: [one], bytes: 500kB, compute: 50ms}
-arms: {reno: {cc: reno}}
+variants: {reno: {cc: reno}}
 iterations: 3
 repetitions: 1
 alone: {iterations: 2}
 """
     experiment = parse_experiment(text, "queues.yaml")
-    done = simulate_arm(experiment, experiment.arm("reno"), 1)
+    done = simulate_variant(experiment, experiment.variant("reno"), 1)
     assert [each.most for each in done.queues] == [30_000, 20_000]
-    assert len(simulate_arm(experiment, experiment.arm(ALONE), 1).queues) == 4
+    assert len(simulate_variant(experiment, experiment.variant(ALONE), 1).queues) == 4
     assert 0 < mean_bytes(done.queues) < percentile_bytes(done.queues, 0.99) <= 30_000
 
 

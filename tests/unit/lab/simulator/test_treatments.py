@@ -12,11 +12,11 @@ from support.simulated import mean_ms
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis import load_run, make_report
 from mltcp_tools.lab.experiments.reading import parse_experiment
-from mltcp_tools.lab.simulator.arms import simulate_arm
 from mltcp_tools.lab.simulator.inputs import Link, PacketJob, Priorities
 from mltcp_tools.lab.simulator.library import simulate
 from mltcp_tools.lab.simulator.modelled import modelled
 from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
+from mltcp_tools.lab.simulator.variants import simulate_variant
 from mltcp_tools.live.priorities.coflows import WEIGHTS, Progress, bssi
 from mltcp_tools.live.priorities.coflows import weight as coflow_weight
 
@@ -24,7 +24,7 @@ EXPERIMENT = """\
 name: four
 link: {rate: 200mbit, queue: 8kB}
 jobs: [{count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, start: random}]
-arms:
+variants:
   reno: {cc: reno}
   base: {cc: mltcp_reno}
   deaf: {cc: mltcp_int}
@@ -41,7 +41,7 @@ def test_following_feedback_keeps_jobs_apart_in_a_short_queue() -> None:
     experiment, left_out = modelled(parse_experiment(EXPERIMENT, "four.yaml"))
     assert not left_out
     drops = {
-        name: simulate_arm(experiment, experiment.arm(name), 1).counters.drops
+        name: simulate_variant(experiment, experiment.variant(name), 1).counters.drops
         for name in ("network", "reno")
     }
     assert mean_ms(experiment, "network", 1) < 0.9 * mean_ms(experiment, "reno", 1)
@@ -53,14 +53,14 @@ def test_a_host_that_goes_by_round_trips_keeps_a_jobs_flows_from_losing() -> Non
     text = EXPERIMENT.replace("8kB", "30kB").replace("random}", "random, flows: 8}")
     experiment, _ = modelled(parse_experiment(text.replace("s: 40", "s: 12"), "four.yaml"))
     drops = {
-        name: simulate_arm(experiment, experiment.arm(name), 1).counters.drops
+        name: simulate_variant(experiment, experiment.variant(name), 1).counters.drops
         for name in ("host", "reno")
     }
     assert drops["host"] < drops["reno"] / 4
 
 
 def test_without_feedback_it_is_its_base() -> None:
-    """Two arms with the same window from first to last; only the name differs."""
+    """Two variants with the same window from first to last; only the name differs."""
     experiment, _ = modelled(parse_experiment(EXPERIMENT, "four.yaml"))
     assert mean_ms(experiment, "deaf", 1) == mean_ms(experiment, "base", 1)
 
@@ -83,19 +83,21 @@ COMPRESSED = EXPERIMENT.replace("start: random}", "start: random, compress: {to:
 
 
 def test_a_burst_that_isnt_first_is_sent_smaller() -> None:
-    """Only where there are priorities; and an arm may then be faster than the bound."""
+    """Only where there are priorities; and a variant may then be faster than the bound."""
     experiment, _ = modelled(parse_experiment(COMPRESSED, "compressed.yaml"))
     plain, _ = modelled(parse_experiment(EXPERIMENT, "four.yaml"))
     assert mean_ms(experiment, "reno", 1) == mean_ms(plain, "reno", 1)
     assert mean_ms(experiment, "each", 1) < mean_ms(plain, "each", 1)
-    documents = [done for _, done in simulate_arm(experiment, experiment.arm("each"), 1).documents]
+    documents = [
+        done for _, done in simulate_variant(experiment, experiment.variant("each"), 1).documents
+    ]
     sent = [each["bytes"] for done in documents for each in done["iterations"]]
     assert set(sent) == {2_500_000, 625_000}
 
 
 def test_who_compresses_may_be_faster_than_the_bound(tmp_path: Path) -> None:
     experiment, _ = modelled(parse_experiment(COMPRESSED, "compressed.yaml"))
-    simulate_experiment(experiment.override(arms=["reno", "each"]), tmp_path)
+    simulate_experiment(experiment.override(variants=["reno", "each"]), tmp_path)
     assert "The evaluation failed" not in json.dumps(make_report(load_run(tmp_path)).result)
 
 

@@ -11,7 +11,7 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis import load_run, make_report
 from mltcp_tools.lab.emulator.time_shift import Pace, Turns
 from mltcp_tools.lab.experiments.reading import parse_experiment
-from mltcp_tools.lab.planning.arms import plan_arms
+from mltcp_tools.lab.planning.variants import plan_variants
 from mltcp_tools.lab.simulator.inputs import Link, PacketJob
 from mltcp_tools.lab.simulator.library import simulate
 from mltcp_tools.lab.simulator.modelled import modelled
@@ -21,7 +21,7 @@ TEXT = """\
 name: turns
 link: {rate: 200mbit, queue: 30kB}
 jobs: [{count: 3, bytes: 2.5MB, compute: 250ms, start: random}]
-arms:
+variants:
   cubic: {cc: cubic}
   planned: {cc: cubic, treatment: {turns: {}}}
 iterations: 12
@@ -47,31 +47,31 @@ def test_bursts_wait_for_their_turns_and_late_ones_for_the_next() -> None:
     assert sum(each.waited_s > 0 for each in begins) >= 4
 
 
-def test_a_planned_arm_keeps_jobs_apart(tmp_path: Path) -> None:
+def test_a_planned_variant_keeps_jobs_apart(tmp_path: Path) -> None:
     experiment, left_out = modelled(parse_experiment(TEXT, "turns.yaml"))
     assert not left_out
     simulate_experiment(experiment, tmp_path)
     run = load_run(tmp_path)
     assert run.problems == []
     planned = run.iterations[
-        (run.iterations["arm"] == "planned") & (run.iterations["iteration"] > 1)
+        (run.iterations["variant"] == "planned") & (run.iterations["iteration"] > 1)
     ]
     assert (planned["end_s"] - planned["start_s"]).max() < 0.365
     assert planned["waited_s"].max() > 0
-    bursts = run.bursts[(run.bursts["arm"] == "planned") & (run.bursts["iteration"] > 1)]
+    bursts = run.bursts[(run.bursts["variant"] == "planned") & (run.bursts["iteration"] > 1)]
     for _, own in bursts.groupby("repetition"):
         own = own.sort_values("start_s")
         assert (own["start_s"].to_numpy()[1:] >= own["end_s"].to_numpy()[:-1]).all()
-    written = json.loads((tmp_path / "plan.json").read_text())["arms"]["planned"]["turns"]
-    again = plan_arms(experiment, tmp_path)["planned"].turns
+    written = json.loads((tmp_path / "plan.json").read_text())["variants"]["planned"]["turns"]
+    again = plan_variants(experiment, tmp_path)["planned"].turns
     assert {job: each["turn_s"] for job, each in written.items()} == pytest.approx(
         {job: each.turn_s for job, each in again.items()}, rel=0.01
     )
-    assert make_report(run).result["arms"]["planned"]["plan"]["score"] == pytest.approx(1.0)
+    assert make_report(run).result["variants"]["planned"]["plan"]["score"] == pytest.approx(1.0)
 
 
 def test_a_plan_needs_the_jobs_alone(tmp_path: Path) -> None:
     text = TEXT.replace("{iterations: 5}", "{iterations: 1}")
     experiment, _ = modelled(parse_experiment(text, "turns.yaml"))
-    with pytest.raises(UsageError, match=r"arm planned .*`alone` with 2 iterations or more"):
+    with pytest.raises(UsageError, match=r"variant planned .*`alone` with 2 iterations or more"):
         simulate_experiment(experiment, tmp_path)

@@ -1,4 +1,4 @@
-"""Arms that something disturbed are run again, a bounded number of times."""
+"""Variants that something disturbed are run again, a bounded number of times."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Watched(Watch):
 
 
 def run(stolen: list[float], most: int, folder: Path) -> tuple[list[int], list[str], pd.DataFrame]:
-    """Run an arm that is disturbed so each time: its attempts, what was said, and its rows."""
+    """Run a variant that is disturbed so each time: its attempts, what was said, and its rows."""
     tables, said = Tables(), []
     attempts = Attempts(most, tables, said.append)
     ran = []
     for attempt in attempts.of("cubic", 1):
-        tables.add_arm("cubic", 1, attempt, 0.0, LinkCounters())
+        tables.add_variant("cubic", 1, attempt, 0.0, LinkCounters())
         attempts.judge(Watched(stolen[attempt - 1]), [(10.0, 15.0)])
         ran.append(attempt)
-    kept = tables._rows["arms"]
+    kept = tables._rows["variants"]
     assert [row["order"] for row in kept] == ran[-1:]
     return ran, said, pd.DataFrame(tables._rows["disturbance"])
 

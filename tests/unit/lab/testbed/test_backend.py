@@ -11,11 +11,11 @@ import pytest
 
 from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.kernel.congestion_controls import STANDARD
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.reading import parse_experiment
+from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed import backend as testbed_backend
-from mltcp_tools.lab.testbed.backend import ArmJobs, use_backend
+from mltcp_tools.lab.testbed.backend import VariantJobs, use_backend
 from mltcp_tools.lab.testbed.borrowed import borrow
 from mltcp_tools.lab.testbed.run_experiment import check_congestion_controls, check_rates
 
@@ -57,9 +57,12 @@ def test_a_run_takes_over_what_a_killed_run_loaded_and_others_use(
 
 def test_a_backend_that_goes_away_costs_no_measurements() -> None:
     backend: Any = Backend()
-    with ArmJobs(backend, Arm("mltcp", "mltcp"), lambda number: number) as jobs:
+    with VariantJobs(backend, Variant("mltcp", "mltcp"), lambda number: number) as jobs:
         jobs.tag(ExperimentJob("a", 1_000_000, 0.1), [])
-    assert jobs.warning == "The job a couldn't be deleted after this arm: The backend isn't loaded."
+    assert (
+        jobs.warning
+        == "The job a couldn't be deleted after this variant: The backend isn't loaded."
+    )
 
 
 def test_sockets_the_receiver_does_not_have_are_missed_in_a_sentence() -> None:
@@ -69,16 +72,19 @@ def test_sockets_the_receiver_does_not_have_are_missed_in_a_sentence() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_congestion_control_that_can_not_be_had_is_named_with_its_arm() -> None:
-    text = "name: a\njobs: [{bytes: 1MB, compute: 1s}]\narms: {plain: {cc: reno}, odd: {cc: CC}}"
+def test_a_congestion_control_that_can_not_be_had_is_named_with_its_variant() -> None:
+    text = (
+        "name: a\njobs: [{bytes: 1MB, compute: 1s}]\nvariants: {plain: {cc: reno}, odd: {cc: CC}}"
+    )
     check_congestion_controls(parse_experiment(text.replace("CC", "mltcp"), "a.yaml"))
-    with pytest.raises(HostError, match=r"arm odd .*--arms.*'no_such'"):
+    with pytest.raises(HostError, match=r"variant odd .*--variants.*'no_such'"):
         check_congestion_controls(parse_experiment(text.replace("CC", "no_such"), "a.yaml"))
 
 
 def test_links_that_only_a_simulation_has_are_refused():
     text = (
-        "name: e\nlink: {rate: RATE}\njobs: [{bytes: 1MB, compute: 1s}]\narms: {reno: {cc: reno}}"
+        "name: e\nlink: {rate: RATE}\njobs: [{bytes: 1MB, compute: 1s}]\nvariants: {reno: {cc:"
+        " reno}}"
     )
     check_rates(parse_experiment(text.replace("RATE", "30gbit"), "a.yaml"))
     with pytest.raises(

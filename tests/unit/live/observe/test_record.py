@@ -61,7 +61,7 @@ def test_a_killed_recording_has_all_it_had_seen(tmp_path: Path) -> None:
     assert len(run.bursts) == len(run.flow_events) == 9
     assert [view.name for view in run.experiment.jobs.values()] == ["a"]
     assert "The run was killed, or is still going on." in run.problems
-    assert summarise(run).document()["arms"]
+    assert summarise(run).document()["variants"]
     (profile,) = profiles_of_run(run)
     assert profile.period_s == pytest.approx(PERIOD_S)
     assert main(["report", str(folder)]) == 0
@@ -73,9 +73,9 @@ def test_a_finished_recording_is_whole(tmp_path: Path) -> None:
     counts = record(folder, backend, (), lambda counts, elapsed_s: counts["a"] >= 5)
     assert counts == {"a": 7, "b": 0}
     run = load_run(folder)
-    for name in ("iterations", "bursts", "flow_events", "arms"):
+    for name in ("iterations", "bursts", "flow_events", "variants"):
         as_text = pd.read_csv(folder / f"{name}.csv")
-        assert not name.startswith("arm") or set(as_text["arm"]) == {"mltcp"}
+        assert not name.startswith("variant") or set(as_text["variant"]) == {"mltcp"}
         assert len(as_text) == len(getattr(run, name))
     assert run.experiment.jobs["a"].bytes == SIZE
     assert run.experiment.jobs["a"].compute == pytest.approx(PERIOD_S - BURST_S)

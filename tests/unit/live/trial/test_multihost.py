@@ -41,9 +41,9 @@ for line in sys.stdin:
         say("end", notes=["gpt2 opened connections."], retransmits={{"gpt2": int(AHEAD_S) + 7}})
     elif event == "unlike":
         say("unlike", notes=[f"turns {{asked['turns']}} differ."] if AHEAD_S else [])
-    elif event == "switch" and asked["arm"] == "bad":
+    elif event == "switch" and asked["variant"] == "bad":
         say("failed", reason="gpt2 has ended.", ended=True)
-    elif event == "switch" and asked["arm"] == "die":
+    elif event == "switch" and asked["variant"] == "die":
         sys.exit("mltcp: error: out of order.")
     elif event != "alive":
         say(event)

@@ -24,7 +24,7 @@ def proof_of(effect: float, seed: int, rounds: int) -> tuple[Proof, list[int]]:
         first = source.random() < 0.5
         found = compare(world, TURN_S, first)
         assert found.void == ""
-        assert world.arm == MLTCP or first  # what follows puts it back
+        assert world.variant == MLTCP or first  # what follows puts it back
         proof.add(first, found.values["a"])
         if proof.is_slower(0.02):
             slower.append(number)

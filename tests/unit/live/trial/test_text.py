@@ -63,7 +63,7 @@ def test_the_document_is_json_and_has_every_round(found: Conducted) -> None:
     assert document["jobs"][0]["change"]["mean"] == pytest.approx(-0.08, abs=0.02)
 
 
-def test_rows_pair_the_arms_of_each_job(found: Conducted) -> None:
+def test_rows_pair_the_variants_of_each_job(found: Conducted) -> None:
     table = text.rows(found)
     assert [(str(row[0]), row[1]) for row in table] == [
         ("a<b", "cubic"),

@@ -77,15 +77,15 @@ def test_a_job_that_mltcp_slows_twice_ends_the_trial() -> None:
     middle, low, high = map(float, said.groups())
     assert 40 < low < middle < high < 60
     # Of turns of 60 s.
-    begun = [at for at, arm in world.switches if arm == MLTCP]
-    ended = [at for at, arm in world.switches if arm == BASE]
+    begun = [at for at, variant in world.switches if variant == MLTCP]
+    ended = [at for at, variant in world.switches if variant == BASE]
     assert [after - before < 15 for before, after in zip(begun, ended, strict=True)] == [True] * 2
 
 
 @pytest.mark.parametrize("begins_s", range(1010, 1300, 10))
 def test_a_neighbour_that_stays_never_ends_the_trial(begins_s: int) -> None:
-    """Whichever arm runs when it begins, and whatever the counters of the host show of it."""
-    slowed = Simulated(others=lambda now, arm: math.log(1.6) if now > begins_s else 0.0)
+    """Whichever variant runs when it begins, and whatever the counters of the host show of it."""
+    slowed = Simulated(others=lambda now, variant: math.log(1.6) if now > begins_s else 0.0)
     course = run(SimulatedWorld(1, {"a": slowed}))[0]
     assert (course.ended, course.stopped) == ("", False)
 
@@ -93,8 +93,10 @@ def test_a_neighbour_that_stays_never_ends_the_trial(begins_s: int) -> None:
 def test_a_neighbour_that_leaves_with_mltcp_once_voids_its_round() -> None:
     world = SimulatedWorld(1, {"a": Simulated(effect=-0.1)})
 
-    def once(now_s: float, arm: str) -> float:
-        return 0.5 * (arm == MLTCP and [arm for _, arm in world.switches].count(MLTCP) == 2)
+    def once(now_s: float, variant: str) -> float:
+        return 0.5 * (
+            variant == MLTCP and [variant for _, variant in world.switches].count(MLTCP) == 2
+        )
 
     world.jobs["a"].others = once
     course, verdict = run(world)
@@ -105,28 +107,28 @@ def test_a_neighbour_that_leaves_with_mltcp_once_voids_its_round() -> None:
 
 
 def test_a_stall_puts_back_and_the_second_one_ends_the_trial() -> None:
-    world = SimulatedWorld(1, {"a": Simulated(stalls=lambda now, arm: arm == MLTCP)})
+    world = SimulatedWorld(1, {"a": Simulated(stalls=lambda now, variant: variant == MLTCP)})
     course, verdict = run(world)
     assert verdict.kind == "stopped"
     assert "ended no iteration" in course.ended
-    assert [arm for _, arm in world.switches] == [MLTCP, BASE, MLTCP, BASE]
+    assert [variant for _, variant in world.switches] == [MLTCP, BASE, MLTCP, BASE]
 
 
 def test_stalls_with_and_without_mltcp_end_no_trial() -> None:
     class Stalling(SimulatedWorld):
         def __init__(self) -> None:
             super().__init__(1, {"a": Simulated(effect=-0.1)})
-            self.arms: list[str] = []
+            self.variants: list[str] = []
 
         def begin_turn(self) -> int:
-            turn = (self.arm, self.arms.count(self.arm))
+            turn = (self.variant, self.variants.count(self.variant))
             stalling = turn in ((BASE, 0), (MLTCP, 0), (MLTCP, 1))
-            self.jobs["a"].stalls = lambda now, arm: stalling and arm == turn[0]
-            self.arms.append(self.arm)
+            self.jobs["a"].stalls = lambda now, variant: stalling and variant == turn[0]
+            self.variants.append(self.variant)
             return super().begin_turn()
 
         def learn(self) -> Mapping[str, Sequence[Beat]]:
-            self.jobs["a"].stalls = lambda now, arm: False
+            self.jobs["a"].stalls = lambda now, variant: False
             return super().learn()
 
     course, verdict = run(Stalling())
@@ -135,7 +137,7 @@ def test_stalls_with_and_without_mltcp_end_no_trial() -> None:
 
 
 def test_a_pause_of_the_job_itself_voids_its_round_only() -> None:
-    paused = Simulated(effect=-0.1, stalls=lambda now, arm: 1200 < now < 1225)
+    paused = Simulated(effect=-0.1, stalls=lambda now, variant: 1200 < now < 1225)
     course, verdict = run(SimulatedWorld(1, {"a": paused}))
     assert verdict.kind == "faster"
     assert [bool(each.void) for each in course.rounds].count(True) == 1
@@ -179,7 +181,7 @@ def test_turns_are_long_enough_for_forty_iterations() -> None:
 
 
 def test_turns_grow_with_a_job_that_becomes_slower() -> None:
-    job = Simulated(effect=-0.1, others=lambda now, arm: math.log(3.0) if now > 1100 else 0.0)
+    job = Simulated(effect=-0.1, others=lambda now, variant: math.log(3.0) if now > 1100 else 0.0)
     course, verdict = run(SimulatedWorld(1, {"a": job}), plan=Plan(8, 22.0, 0.2))
     assert course.turn_s > 55
     assert (course.ended, verdict.kind) == ("", "faster")

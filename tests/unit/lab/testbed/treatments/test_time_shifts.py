@@ -1,4 +1,4 @@
-"""Arms with a plan: what an experiment may say, and turns from made-up profiles."""
+"""Variants with a plan: what an experiment may say, and turns from made-up profiles."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from support.run_folders import LONE_COMM_S, experiment, make_run
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.time_shift import Turns
-from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import schedule, tasks_of
 from mltcp_tools.lab.experiments.treatments import TurnsSettings
-from mltcp_tools.lab.planning.arms import (
+from mltcp_tools.lab.experiments.variants import ALONE
+from mltcp_tools.lab.planning.variants import (
     PAYLOAD,
-    ArmPlan,
-    plan_arm,
-    plan_arms,
+    VariantPlan,
+    plan_variant,
+    plan_variants,
     write_plans,
 )
 from mltcp_tools.lab.profiling.profile import Phase, Profile
@@ -35,7 +35,7 @@ name: small
 link: {rate: 100mbit}
 jobs:
   - {name: job, count: 2, bytes: 1MB, compute: 100ms, start: random}
-arms:
+variants:
   cubic: {cc: cubic}
   planned: {cc: cubic, treatment: {turns: {}}}
   mltcp+planned: {cc: mltcp, treatment: {turns: {realign: 10%, room: 3%}}, slope: 2}
@@ -53,32 +53,32 @@ def profile(name: str, compute_s: float, communication_s: float, rate_bps: float
 
 
 def plan(
-    compute_s: float, communication_s: float, text: str = TEXT, arm: str = "planned"
-) -> ArmPlan:
+    compute_s: float, communication_s: float, text: str = TEXT, variant: str = "planned"
+) -> VariantPlan:
     experiment = small(text)
     profiles = [
         profile(job.name, compute_s, communication_s, 100e6 * PAYLOAD) for job in experiment.jobs
     ]
-    return plan_arm(experiment, experiment.arm(arm), profiles)
+    return plan_variant(experiment, experiment.variant(variant), profiles)
 
 
-def apart(turns: dict[str, Turns] | ArmPlan) -> float:
+def apart(turns: dict[str, Turns] | VariantPlan) -> float:
     """Seconds between the starts of the two jobs' nearest iterations."""
-    found = turns.turns if isinstance(turns, ArmPlan) else turns
+    found = turns.turns if isinstance(turns, VariantPlan) else turns
     one, other = found.values()
     ahead = (other.shift_s - one.shift_s) % one.turn_s
     return min(ahead, one.turn_s - ahead)
 
 
-def test_an_arm_says_whether_it_has_a_plan() -> None:
-    arms = {arm.name: arm for arm in small().arms}
-    assert arms["cubic"].treatments == ()
-    assert arms["planned"].treatments == (TurnsSettings(realign=0.05, room=0.01),)
-    both = arms["mltcp+planned"]
+def test_an_variant_says_whether_it_has_a_plan() -> None:
+    variants = {variant.name: variant for variant in small().variants}
+    assert variants["cubic"].treatments == ()
+    assert variants["planned"].treatments == (TurnsSettings(realign=0.05, room=0.01),)
+    both = variants["mltcp+planned"]
     assert both.treatment(TurnsSettings) == TurnsSettings(realign=0.1, room=0.03)
     assert both.parameters == {"slope": 2.0}
     assert small(small().to_yaml()) == small()
-    assert "treatment" not in yaml.safe_load(small().to_yaml())["arms"]["cubic"]
+    assert "treatment" not in yaml.safe_load(small().to_yaml())["variants"]["cubic"]
 
 
 @mistakes(
@@ -105,17 +105,17 @@ def test_many_jobs_over_several_links_have_no_plan() -> None:
 @pytest.mark.parametrize("iterations", [0, 1])
 def test_a_plan_needs_the_jobs_alone(iterations: int) -> None:
     text = TEXT + f"alone: {{iterations: {iterations}}}\n"
-    with pytest.raises(UsageError, match=r"arm planned .*`alone` with 2 iterations or more"):
+    with pytest.raises(UsageError, match=r"variant planned .*`alone` with 2 iterations or more"):
         check_treatments(small(text))
-    check_treatments(small(text).override(arms=["cubic"]))
+    check_treatments(small(text).override(variants=["cubic"]))
     check_treatments(small())
 
 
-def test_the_jobs_run_alone_before_any_other_arm() -> None:
+def test_the_jobs_run_alone_before_any_other_variant() -> None:
     for repetitions in (1, 2, 5):
         text = TEXT + f"repetitions: {repetitions}\nbaseline: planned\n"
         assert schedule(small(text))[0][1][0] == ALONE
-    assert not small(text).arm(ALONE).treatments
+    assert not small(text).variant(ALONE).treatments
 
 
 def test_jobs_that_fit_are_shifted_apart() -> None:
@@ -126,7 +126,7 @@ def test_jobs_that_fit_are_shifted_apart() -> None:
     assert all(turn.turn_s == pytest.approx(0.18 * 1.01) for turn in found.turns.values())
     assert all(turn.realign == 0.05 for turn in found.turns.values())
     assert apart(found) > 0.08
-    generous = plan(0.1, 0.08, arm="mltcp+planned")
+    generous = plan(0.1, 0.08, variant="mltcp+planned")
     assert all(turn.turn_s == pytest.approx(0.18 * 1.03) for turn in generous.turns.values())
     assert all(turn.realign == 0.1 for turn in generous.turns.values())
 
@@ -135,7 +135,7 @@ def test_what_a_job_alone_got_across_is_never_too_much() -> None:
     experiment = small()
     fast = 100e6 * PAYLOAD * 1.02
     profiles = [profile(job.name, 0.1, 0.08, fast) for job in experiment.jobs]
-    found = plan_arm(experiment, experiment.arm("planned"), profiles)
+    found = plan_variant(experiment, experiment.variant("planned"), profiles)
     assert found.capacity_bps == {"link": pytest.approx(fast)}
     assert found.score == pytest.approx(1.0)
 
@@ -172,7 +172,7 @@ def test_each_pair_of_jobs_on_a_link_of_its_own_is_planned_jointly() -> None:
     head, _, tail = text.partition("  - {name: job")
     experiment = small(head + jobs + tail.partition("\n")[2])
     profiles = [profile(name, 0.2, 0.09, 100e6) for name in "abc"]
-    found = plan_arm(experiment, experiment.arm("planned"), profiles)
+    found = plan_variant(experiment, experiment.variant("planned"), profiles)
     assert set(found.capacity_bps) == {"one", "two", "three"}
     assert found.worst == pytest.approx(1.0)
     starts = sorted(turn.shift_s for turn in found.turns.values())
@@ -186,19 +186,19 @@ def test_periods_that_differ_by_their_measurement_are_one() -> None:
         profile(job.name, compute_s, 0.08, 90e6)
         for job, compute_s in zip(experiment.jobs, (0.1, 0.103), strict=True)
     ]
-    one, other = plan_arm(experiment, experiment.arm("planned"), profiles).turns.values()
+    one, other = plan_variant(experiment, experiment.variant("planned"), profiles).turns.values()
     assert one.turn_s == other.turn_s == pytest.approx(0.183 * 1.01)
 
 
-def test_a_plan_from_the_arm_alone_of_a_run_folder(tmp_path: Path) -> None:
-    document = experiment(arms={"cubic": "cubic"})
-    document["arms"]["planned"] = {"cc": "cubic", "treatment": {"turns": {}}}
+def test_a_plan_from_the_variant_alone_of_a_run_folder(tmp_path: Path) -> None:
+    document = experiment(variants={"cubic": "cubic"})
+    document["variants"]["planned"] = {"cc": "cubic", "treatment": {"turns": {}}}
     folder = make_run(tmp_path / "run", document)
-    for name in ("iterations", "bursts"):  # as it is when the arm alone is done, and no other
+    for name in ("iterations", "bursts"):  # as it is when the variant alone is done, and no other
         table = pd.read_csv(folder / f"{name}.csv")
-        table[table["arm"] == ALONE].to_csv(folder / f"{name}.csv", index=False)
+        table[table["variant"] == ALONE].to_csv(folder / f"{name}.csv", index=False)
     planned = small(yaml.safe_dump(document))
-    plans = plan_arms(planned, folder)
+    plans = plan_variants(planned, folder)
     assert list(plans) == ["planned"]
     starts = sorted(turn.shift_s for turn in plans["planned"].turns.values())
     assert len(starts) == 4
@@ -206,21 +206,25 @@ def test_a_plan_from_the_arm_alone_of_a_run_folder(tmp_path: Path) -> None:
     write_plans(folder, plans)
     written = json.loads((folder / "plan.json").read_text())
     assert written["schema"] == "mltcp-run-plan/1"
-    assert written["arms"]["planned"]["turns"]["job-2"].keys() == {"turn_s", "shift_s", "realign"}
-    assert plan_arms(planned.override(arms=["cubic"]), folder) == {}
+    assert written["variants"]["planned"]["turns"]["job-2"].keys() == {
+        "turn_s",
+        "shift_s",
+        "realign",
+    }
+    assert plan_variants(planned.override(variants=["cubic"]), folder) == {}
 
 
 def test_planned_jobs_start_with_their_turns_and_late_ones_when_they_come() -> None:
     text = TEXT.replace(
-        "arms:\n", "  - {name: late, bytes: 1MB, compute: 100ms, start: 7s}\narms:\n"
+        "variants:\n", "  - {name: late, bytes: 1MB, compute: 100ms, start: 7s}\nvariants:\n"
     )
     experiment = small(text)
     turns = {job.name: Turns(0.2, 0.01) for job in experiment.jobs}
     session = Session(experiment, turns)
-    (group,) = tasks_of(experiment, experiment.arm("planned"), 1)
+    (group,) = tasks_of(experiment, experiment.variant("planned"), 1)
     tasks = [session.adapt(each) for each in group]
     assert [each.spec.start_delay_s for each in tasks] == [0.0, 0.0, 7.0]
     assert all(each.spec.turns == Turns(0.2, 0.01) for each in tasks)
-    (unplanned,) = tasks_of(experiment, experiment.arm("cubic"), 1)
+    (unplanned,) = tasks_of(experiment, experiment.variant("cubic"), 1)
     assert all(each.spec.turns is None for each in unplanned)
     assert unplanned[0].spec.start_delay_s > 0

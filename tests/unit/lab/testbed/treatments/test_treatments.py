@@ -1,4 +1,4 @@
-"""Treatments of an arm: what its file may say, and that they are applied and undone in order."""
+"""Treatments of a variant: what its file may say, and that they are applied and undone in order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ name: small
 link: {rate: 100mbit}
 jobs:
   - {name: job, count: 2, bytes: 1MB, compute: 100ms}
-arms:
+variants:
   cubic: {cc: cubic}
   treated: {cc: mltcp_int, treatment: {rates: {source: host, target: 1ms, low: 50%, add: 3kB}}}
   order: {cc: reno, treatment: {priorities: {weight: idle, levels: 4, floor: 2%}}}
@@ -44,15 +44,15 @@ def small(text: str = TEXT) -> Experiment:
 
 
 def test_settings_are_what_the_file_says() -> None:
-    assert small().arm("treated").treatments == (RatesSettings("host", 1e-3, 0.5, 3000),)
-    assert small().arm("order").treatments == (PrioritiesSettings("idle", 4, 0.02),)
+    assert small().variant("treated").treatments == (RatesSettings("host", 1e-3, 0.5, 3000),)
+    assert small().variant("order").treatments == (PrioritiesSettings("idle", 4, 0.02),)
     assert small(small().to_yaml()) == small()
-    assert small().arm("alone").treatments == ()
+    assert small().variant("alone").treatments == ()
 
 
 def test_an_uplink_may_be_said() -> None:
     said = small(TEXT.replace("source: host", "source: network, uplink: 10gbit"))
-    settings = said.arm("treated").treatment(RatesSettings)
+    settings = said.variant("treated").treatment(RatesSettings)
     assert settings is not None
     assert settings.uplink == 10_000_000_000
     assert small(said.to_yaml()) == said
@@ -66,9 +66,9 @@ def test_fields_of_the_kernels_struct() -> None:
     assert fields == {"target_us": 1000, "low": 1 << 15, "add_bytes": 3000, "host": 1}
 
 
-def test_a_treated_arm_may_name_what_it_is_compared_with() -> None:
+def test_a_treated_variant_may_name_what_it_is_compared_with() -> None:
     treated = small(TEXT.replace("{cc: reno, t", "{cc: reno, base: cubic, t"))
-    assert treated.arm("order").base == "cubic"
+    assert treated.variant("order").base == "cubic"
     with pytest.raises(UsageError, match="cubic takes no parameters"):
         small(TEXT.replace("{cc: cubic}", "{cc: cubic, base: order}"))
 
@@ -109,24 +109,25 @@ def test_a_new_treatment_is_read_and_refused_where_it_is_not_modelled(
 ) -> None:
     monkeypatch.setitem(TREATMENTS, Unheard.name, Unheard)
     experiment = small(TEXT.replace("{priorities:", "{unheard:"))
-    assert experiment.arm("order").treatments == (Unheard("idle", 4, 0.02),)
+    assert experiment.variant("order").treatments == (Unheard("idle", 4, 0.02),)
     with pytest.raises(UsageError, match=r"unheard isn't modelled, only reno, .*priorities are"):
         modelled(experiment, ["order"])
     assert modelled(experiment)[1] == {"order": "unheard"}
 
 
-def test_an_arm_has_the_treatments_that_it_names_and_that_of_its_congestion_control() -> None:
-    assert testbed.names_in(small().arm("treated")) == ["mltcp", "rates"]
-    assert testbed.names_in(small().arm("order")) == ["priorities"]
+def test_an_variant_has_the_treatments_that_it_names_and_that_of_its_congestion_control() -> None:
+    assert testbed.names_in(small().variant("treated")) == ["mltcp", "rates"]
+    assert testbed.names_in(small().variant("order")) == ["priorities"]
 
 
 @pytest.mark.parametrize(
-    ("arm", "noun"), [("treated", "an arm with rates"), ("order", "an arm with priorities")]
+    ("variant", "noun"),
+    [("treated", "a variant with rates"), ("order", "a variant with priorities")],
 )
-def test_what_needs_this_hosts_network_is_refused_across_machines(arm: str, noun: str) -> None:
+def test_what_needs_this_hosts_network_is_refused_across_machines(variant: str, noun: str) -> None:
     with pytest.raises(UsageError, match=f"small has {noun}, which doesn't work across machines"):
-        check_treatments(small().override(arms=[arm]), across=True)
-    check_treatments(small().override(arms=["cubic"]), across=True)
+        check_treatments(small().override(variants=[variant]), across=True)
+    check_treatments(small().override(variants=["cubic"]), across=True)
 
 
 class Noted(Session):
@@ -154,19 +155,19 @@ class Noted(Session):
         self._note("adapts")
         return task
 
-    def record(self, folder: Path, arm: str, repetition: int, start_s: float) -> None:
-        self._note(f"records {arm} {repetition}")
+    def record(self, folder: Path, variant: str, repetition: int, start_s: float) -> None:
+        self._note(f"records {variant} {repetition}")
 
 
 def test_sessions_are_undone_in_the_opposite_order(tmp_path: Path) -> None:
     notes: list[str] = []
-    task = tasks_of(small(), small().arm("cubic"), 1)[0][0]
-    with Sessions([Noted("a", notes), Noted("b", notes)], "arm") as sessions:
+    task = tasks_of(small(), small().variant("cubic"), 1)[0][0]
+    with Sessions([Noted("a", notes), Noted("b", notes)], "variant") as sessions:
         assert sessions.adapt(task) is task
     sessions.record(tmp_path, 2, 0.0)
     assert notes == [
         *("a enters", "b enters", "a adapts", "b adapts", "b leaves", "a leaves"),
-        *("a records arm 2", "b records arm 2"),
+        *("a records variant 2", "b records variant 2"),
     ]
     assert sessions.warnings == ["a warns", "b warns"]
 
@@ -174,8 +175,8 @@ def test_sessions_are_undone_in_the_opposite_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fails", ["enters", "adapts"])
 def test_what_fails_leaves_nothing(fails: str) -> None:
     notes: list[str] = []
-    sessions = Sessions([Noted("a", notes), Noted("b", notes, fails)], "arm")
-    task = tasks_of(small(), small().arm("cubic"), 1)[0][0]
+    sessions = Sessions([Noted("a", notes), Noted("b", notes, fails)], "variant")
+    task = tasks_of(small(), small().variant("cubic"), 1)[0][0]
     with pytest.raises(HostError), sessions:
         sessions.adapt(task)
     assert notes[-1] == "a leaves"

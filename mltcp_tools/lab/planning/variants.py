@@ -1,11 +1,12 @@
-"""Planned turns of an experiment's arms: when each job communicates, from what the jobs do alone.
+"""Planned turns of an experiment's variants: when each job communicates, from what the jobs do
+alone.
 
 The reference that MLTCP is compared with, after Cassini (Rajasekaran et al., NSDI 2024). Profiles
-come from the run's own arm `alone`; the planner shifts them against each other at the rate at which
-the links carry payload. Jobs that don't fit take longer than alone, whatever their shifts: what is
-missing to a score of 1 is the share of the time for which the link is short, and turns are longer
-by that share, as no job could keep shorter ones. A job's random start doesn't count; one that
-comes late takes the first turn from then on.
+come from the run's own variant `alone`; the planner shifts them against each other at the rate at
+which the links carry payload. Jobs that don't fit take longer than alone, whatever their shifts:
+what is missing to a score of 1 is the share of the time for which the link is short, and turns are
+longer by that share, as no job could keep shorter ones. A job's random start doesn't count; one
+that comes late takes the first turn from then on.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from typing import Any
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.time_shift import Turns
-from mltcp_tools.lab.experiments.arms import ALONE, Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.experiments.treatments import TurnsSettings
+from mltcp_tools.lab.experiments.variants import ALONE, Variant
 from mltcp_tools.lab.planning.cluster import PlacementPlan, plan_cluster
 from mltcp_tools.lab.planning.network import PAYLOAD, Link
 from mltcp_tools.lab.planning.topology import Cluster, Placement
@@ -40,8 +41,8 @@ _ONLY = "link"
 
 
 @dataclass(frozen=True)
-class ArmPlan:
-    """The times at which the jobs of an arm communicate, and how good these can be.
+class VariantPlan:
+    """The times at which the jobs of a variant communicate, and how good these can be.
 
     score, worst: of the jobs as they are, over all shared links and on the worst of them. bound: a
     score that no shifts exceed. stretch: share by which turns are longer than iterations alone,
@@ -56,23 +57,25 @@ class ArmPlan:
     turns: Mapping[str, Turns]
 
     def to_json(self) -> dict[str, Any]:
-        """The arm's entry in the run folder's plan; times in seconds, rates in bit/s."""
+        """The variant's entry in the run folder's plan; times in seconds, rates in bit/s."""
         return dataclasses.asdict(self)
 
 
-def planned_arms(experiment: Experiment) -> list[Arm]:
-    """The arms that keep to a plan."""
-    return [arm for arm in experiment.arms if arm.treatment(TurnsSettings) is not None]
+def planned_variants(experiment: Experiment) -> list[Variant]:
+    """The variants that keep to a plan."""
+    return [
+        variant for variant in experiment.variants if variant.treatment(TurnsSettings) is not None
+    ]
 
 
 def check_plans(experiment: Experiment) -> None:
-    """Raise UsageError where an arm's plan has nothing to be made of."""
-    planned = planned_arms(experiment)
+    """Raise UsageError where a variant's plan has nothing to be made of."""
+    planned = planned_variants(experiment)
     if planned and experiment.alone_iterations < 2:
         raise UsageError(
-            f"The plan of arm {planned[0].name} is made from what the jobs do alone, so"
+            f"The plan of variant {planned[0].name} is made from what the jobs do alone, so"
             f" {experiment.name} needs `alone` with 2 iterations or more, and no --no-alone; or"
-            " leave the arm out with --arms."
+            " leave the variant out with --variants."
         )
 
 
@@ -83,26 +86,28 @@ def with_turns(experiment: Experiment, task: Task, turns: Mapping[str, Turns]) -
     return dataclasses.replace(task, spec=spec)
 
 
-def plan_arms(experiment: Experiment, folder: Path) -> dict[str, ArmPlan]:
-    """A plan for each arm that is to have one, from the arm alone in the run folder.
+def plan_variants(experiment: Experiment, folder: Path) -> dict[str, VariantPlan]:
+    """A plan for each variant that is to have one, from the variant alone in the run folder.
 
     Raises UsageError where the iteration times have no common multiple that can be planned with.
     """
-    planned = planned_arms(experiment)
+    planned = planned_variants(experiment)
     if not planned:
         return {}
     profiles = profiles_of_run(load_run(folder), ALONE)
-    return {arm.name: plan_arm(experiment, arm, profiles) for arm in planned}
+    return {variant.name: plan_variant(experiment, variant, profiles) for variant in planned}
 
 
-def plan_arm(experiment: Experiment, arm: Arm, profiles: Sequence[Profile]) -> ArmPlan:
-    """The plan of one arm; `profiles` has every job's."""
+def plan_variant(
+    experiment: Experiment, variant: Variant, profiles: Sequence[Profile]
+) -> VariantPlan:
+    """The plan of one variant; `profiles` has every job's."""
     capacity_bps = _capacities(experiment, {each.name: each for each in profiles})
     fit = _plan(experiment, capacity_bps, profiles)
-    settings = arm.settings(TurnsSettings)
+    settings = variant.settings(TurnsSettings)
     stretch = settings.room + max(0.0, 1 - fit.worst)
     kept = _plan(experiment, capacity_bps, profiles, stretch)
-    return ArmPlan(
+    return VariantPlan(
         score=fit.score,
         worst=fit.worst,
         bound=fit.bound,
@@ -115,9 +120,12 @@ def plan_arm(experiment: Experiment, arm: Arm, profiles: Sequence[Profile]) -> A
     )
 
 
-def write_plans(folder: Path, plans: Mapping[str, ArmPlan]) -> None:
-    """Write the arms' plans into the run folder."""
-    document = {"schema": PLAN_SCHEMA, "arms": {arm: plan.to_json() for arm, plan in plans.items()}}
+def write_plans(folder: Path, plans: Mapping[str, VariantPlan]) -> None:
+    """Write the variants' plans into the run folder."""
+    document = {
+        "schema": PLAN_SCHEMA,
+        "variants": {variant: plan.to_json() for variant, plan in plans.items()},
+    }
     (folder / PLAN).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 

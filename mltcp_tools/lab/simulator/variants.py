@@ -1,7 +1,8 @@
-"""One arm of an experiment, simulated: its jobs as the emulator would run them, and what it says.
+"""One variant of an experiment, simulated: its jobs as the emulator would run them, and what it
+says.
 
 Compute times, starts and shares are drawn by the emulator's own functions from the experiment's
-seeds, so a simulated and a measured arm face the same jobs.
+seeds, so a simulated and a measured variant face the same jobs.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from mltcp_tools.kernel.backends.base import IterationEvent, JobParams
 from mltcp_tools.kernel.backends.params import params_fields
 from mltcp_tools.kernel.congestion_controls import base_of, is_mltcp
 from mltcp_tools.lab.emulator.job import compute_times
-from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.links import Link as Bottleneck
 from mltcp_tools.lab.experiments.neighbours import Neighbour
 from mltcp_tools.lab.experiments.tasks import Task, neighbour_tasks, parameters_of, tasks_of
+from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.runs.recorder import LinkCounters
 from mltcp_tools.lab.simulator.documents import document_of, event_of
 from mltcp_tools.lab.simulator.inputs import Link, PacketJob
@@ -62,8 +63,8 @@ class Settings:
 
 
 @dataclass
-class SimulatedArm:
-    """The reports of an arm's jobs; times are seconds from the arm's start.
+class SimulatedVariant:
+    """The reports of a variant's jobs; times are seconds from the variant's start.
 
     documents: of each task, as `mltcp_tools.lab.emulator.report` has them. neighbours: likewise of
     each neighbour. events: job, flow (those that answer are numbered behind the others), and the
@@ -79,30 +80,30 @@ class SimulatedArm:
     queues: list[WatchedQueue] = field(default_factory=list)
 
 
-def simulate_arm(
+def simulate_variant(
     experiment: Experiment,
-    arm: Arm,
+    variant: Variant,
     repetition: int,
     settings: Settings = Settings(),
     stop: Stop | None = None,
     treatments: Treatments | None = None,
-) -> SimulatedArm:
-    """Simulate the arm, in `alone` one job of each kind after another.
+) -> SimulatedVariant:
+    """Simulate the variant, in `alone` one job of each kind after another.
 
     treatments: those of the run, where they know more than the experiment says. Raises Stopped
     when `stop` is set meanwhile.
     """
-    treatments = treatments or Treatments(experiment, [arm])
-    done = SimulatedArm()
+    treatments = treatments or Treatments(experiment, [variant])
+    done = SimulatedVariant()
     links = _links(experiment, settings)
-    neighbours = neighbour_tasks(experiment, arm, repetition)
-    for tasks in tasks_of(experiment, arm, repetition, settings.trace_ms):
-        tasks = [treatments.adapt(arm, task) for task in tasks]
-        jobs = [_job(experiment, arm, repetition, task, treatments) for task in tasks]
+    neighbours = neighbour_tasks(experiment, variant, repetition)
+    for tasks in tasks_of(experiment, variant, repetition, settings.trace_ms):
+        tasks = [treatments.adapt(variant, task) for task in tasks]
+        jobs = [_job(experiment, variant, repetition, task, treatments) for task in tasks]
         requests = _requests_at_first(experiment)
         while True:
             others = [
-                _neighbour(experiment, arm, each, task, requests, treatments)
+                _neighbour(experiment, variant, each, task, requests, treatments)
                 for each, task in zip(experiment.neighbours, neighbours, strict=False)
             ]
             result = simulate(
@@ -114,9 +115,9 @@ def simulate_arm(
                 mss=settings.mtu - MSS_BELOW_MTU,
                 join=settings.join_s,
                 moderation=settings.moderation_s,
-                fine_stamps=arm.fine_stamps,
+                fine_stamps=variant.fine_stamps,
                 stop=stop,
-                **treatments.of_run(arm),
+                **treatments.of_run(variant),
             )
             if not any(bursts["end_ns"][-1] for bursts in result.bursts[len(jobs) :]):
                 break
@@ -171,7 +172,7 @@ def _path(experiment: Experiment, names: Sequence[str], direction: str) -> dict[
 
 
 def _job(
-    experiment: Experiment, arm: Arm, repetition: int, task: Task, treatments: Treatments
+    experiment: Experiment, variant: Variant, repetition: int, task: Task, treatments: Treatments
 ) -> PacketJob:
     spec, job = task.spec, experiment.job(task.name)
     computes = list(compute_times(spec))
@@ -192,15 +193,15 @@ def _job(
         turns=spec.turns,
         due=start + spec.compute_s / spec.bursts,
         trace=task.trace_ms / 1000,
-        **_congestion_control(arm.cc, parameters_of(arm, job)),
-        **treatments.of_job(arm, arm.cc),
+        **_congestion_control(variant.cc, parameters_of(variant, job)),
+        **treatments.of_job(variant, variant.cc),
         **({} if program else _path(experiment, job.links, spec.direction)),
     )
 
 
 def _neighbour(
     experiment: Experiment,
-    arm: Arm,
+    variant: Variant,
     neighbour: Neighbour,
     task: Task,
     requests: int,
@@ -208,7 +209,7 @@ def _neighbour(
 ) -> PacketJob:
     """The neighbour, with so many requests; a bulk flow has one, which doesn't end."""
     count = 1 if neighbour.size is None else requests
-    cc = neighbour.cc_in(arm.cc)
+    cc = neighbour.cc_in(variant.cc)
     return PacketJob(
         start=task.spec.start_delay_s,
         compute=list(itertools.islice(compute_times(task.spec), count)),
@@ -216,7 +217,7 @@ def _neighbour(
         trace=task.trace_ms / 1000,
         neighbour=True,
         **_congestion_control(cc, JobParams(), is_open=True),
-        **treatments.of_job(arm, cc),
+        **treatments.of_job(variant, cc),
         **_path(experiment, neighbour.links, "send"),
     )
 
@@ -227,9 +228,9 @@ def _congestion_control(cc: str, params: JobParams, *, is_open: bool = False) ->
 
 
 def _add(
-    done: SimulatedArm, tasks: Sequence[Task], neighbours: Sequence[Task], result: Result
+    done: SimulatedVariant, tasks: Sequence[Task], neighbours: Sequence[Task], result: Result
 ) -> None:
-    """Add what ran after the rest of the arm."""
+    """Add what ran after the rest of the variant."""
     start = done.duration
     for number, task in enumerate((*tasks, *neighbours)):
         document = document_of(task, number, result, start)

@@ -1,4 +1,4 @@
-"""The arms of an experiment: what they are, and reading them from its file."""
+"""The variants of an experiment: what they are, and reading them from its file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 
 
 @dataclass(frozen=True)
-class Arm:
+class Variant:
     """One congestion control with the `JobParams` fields it is run with, and other treatments.
 
     told: its flows are told the bytes and the gap of their job; else they learn them. fine_stamps:
-    both ends' time stamps count microseconds. base: the arm it is compared with, None for that of
-    the congestion control it builds on. treatments: what else is done to its jobs (treatments.py),
-    at most one of a kind.
+    both ends' time stamps count microseconds. base: the variant it is compared with, None for that
+    of the congestion control it builds on. treatments: what else is done to its jobs
+    (treatments.py), at most one of a kind.
     """
 
     name: str
@@ -42,21 +42,21 @@ class Arm:
 
     @property
     def is_mltcp(self) -> bool:
-        """Return whether the arm runs through an MLTCP backend."""
+        """Return whether the variant runs through an MLTCP backend."""
         return is_mltcp(self.cc)
 
     def treatment(self, kind: type[_Settings]) -> _Settings | None:
-        """The arm's treatment of that kind, if it has one."""
+        """The variant's treatment of that kind, if it has one."""
         return next((each for each in self.treatments if isinstance(each, kind)), None)
 
     def settings(self, kind: type[_Settings]) -> _Settings:
-        """The same of an arm that is known to have it."""
+        """The same of a variant that is known to have it."""
         found = self.treatment(kind)
         assert found is not None
         return found
 
     def document(self) -> dict[str, Any]:
-        """The arm as in an experiment's file, less its name."""
+        """The variant as in an experiment's file, less its name."""
         told = {"told": True} if self.told else {}
         told |= {"fine_stamps": True} if self.fine_stamps else {}
         treatment = {each.name: each.document() for each in self.treatments}
@@ -66,14 +66,14 @@ class Arm:
         return {"cc": self.cc} | given | told | treated | base
 
 
-def read_arms(top: Section) -> tuple[Arm, ...]:
-    """The arms of an experiment, those that `each` stands for among them."""
-    section = top.section("arms", None)
+def read_variants(top: Section) -> tuple[Variant, ...]:
+    """The variants of an experiment, those that `each` stands for among them."""
+    section = top.section("variants", None)
     if section is None or not list(section):
         raise top.error(
-            "missing; name at least one, for example `arms: {cubic: {cc: cubic}}`.", "arms"
+            "missing; name at least one, for example `variants: {cubic: {cc: cubic}}`.", "variants"
         )
-    arms: list[Arm] = []
+    variants: list[Variant] = []
     for entry in section:
         described = section.section(entry, [*_FIELDS, EACH])
         assert described is not None
@@ -82,24 +82,24 @@ def read_arms(top: Section) -> tuple[Arm, ...]:
                 raise section.error(
                     f"{ALONE!r} is kept for the jobs' lone runs."
                     if name == ALONE
-                    else f"an arm's name ({name}) has {values.NAME_IS}.",
+                    else f"a variant's name ({name}) has {values.NAME_IS}.",
                     entry,
                 )
-            if any(other.name == name for other in arms):
-                raise section.error(f"another arm is called {name!r} already.", entry)
-            arms.append(_read_arm(name, section.of(node, described.path, _FIELDS)))
-    for arm in arms:
-        others = [other.name for other in arms if other is not arm]
-        if arm.base is not None and arm.base not in others:
+            if any(other.name == name for other in variants):
+                raise section.error(f"another variant is called {name!r} already.", entry)
+            variants.append(_read_variant(name, section.of(node, described.path, _FIELDS)))
+    for variant in variants:
+        others = [other.name for other in variants if other is not variant]
+        if variant.base is not None and variant.base not in others:
             raise section.error(
-                f"the base {arm.base!r} of {arm.name} is not one of the other arms"
+                f"the base {variant.base!r} of {variant.name} is not one of the other variants"
                 f" ({', '.join(others)}).",
-                arm.name,
+                variant.name,
             )
-    return tuple(arms)
+    return tuple(variants)
 
 
-def _read_arm(name: str, section: Section) -> Arm:
+def _read_variant(name: str, section: Section) -> Variant:
     cc = section.get("cc", congestion_control)
     for key in section:
         if key not in ("cc", "treatment") and not is_mltcp(cc):
@@ -114,7 +114,7 @@ def _read_arm(name: str, section: Section) -> Arm:
             raise section.error(
                 f"{each.name} is for `cc: {each.cc}`; {cc} doesn't look at it.", "treatment"
             )
-    return Arm(
+    return Variant(
         name,
         cc,
         _read_parameters(section),
