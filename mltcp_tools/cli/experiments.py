@@ -36,7 +36,7 @@ output_option = output_folder(
 only_option = list_option(
     "--only",
     metavar="X,Y,…",
-    help="Of a matrix, run only these mixes.",
+    help="Of a matrix, run only these scenarios.",
 )
 OPTIONS = (
     list_option(
@@ -66,13 +66,13 @@ EITHER = (experiment_argument, *CHOSEN)
 
 
 def names_matrix(experiment: str, only: Sequence[str]) -> bool:
-    """Return whether it is a matrix, of which alone there can be some mixes `only`."""
+    """Return whether it is a matrix, of which alone there can be some scenarios `only`."""
     from mltcp_tools.lab.experiments.matrix import is_matrix
 
     if is_matrix(experiment):
         return True
     if only:
-        raise UsageError(f"--only names mixes of a matrix, and {experiment} is none.")
+        raise UsageError(f"--only names scenarios of a matrix, and {experiment} is none.")
     return False
 
 
@@ -111,7 +111,7 @@ def run_and_report(
     click.echo(f"run folder: {folder}", err=True)
 
 
-def _run_mix(
+def _run_scenario(
     conduct: Callable[[Experiment, Path], None], experiment: Experiment, folder: Path
 ) -> None:
     from mltcp_tools.lab.analysis import write_report
@@ -120,9 +120,9 @@ def _run_mix(
     write_report(folder)
 
 
-def run_mixes(
+def run_scenarios(
     matrix: Matrix,
-    mixes: Mapping[str, Experiment],
+    scenarios: Mapping[str, Experiment],
     folder: Path,
     conduct: Callable[[Experiment, Path], None],
     *,
@@ -130,21 +130,21 @@ def run_mixes(
     simulated: bool = False,
     problems: Mapping[str, str] | None = None,
 ) -> None:
-    """Have `conduct` run these of the mixes of `matrix` into `folder`, and make their table.
+    """Have `conduct` run these of the scenarios of `matrix` into `folder`, and make their table.
 
-    simulated: whether it simulates them. problems: mixes that can't be run at all, and why. Raises
-    MltcpError at the end where a mix has no result.
+    simulated: whether it simulates them. problems: scenarios that can't be run at all, and why.
+    Raises MltcpError at the end where a scenario has no result.
     """
     from mltcp_tools.lab.analysis import render_matrix_text, save_matrix
     from mltcp_tools.lab.experiments.matrix import run_matrix
 
     missing = dict(problems or {})
-    possible = {mix: each for mix, each in mixes.items() if mix not in missing}
+    possible = {scenario: each for scenario, each in scenarios.items() if scenario not in missing}
     try:
         run_matrix(
             possible,
             folder,
-            functools.partial(_run_mix, conduct),
+            functools.partial(_run_scenario, conduct),
             lambda line: click.echo(line, err=True),
             missing,
             simulated=simulated,
@@ -152,15 +152,16 @@ def run_mixes(
     finally:
         if folder.is_dir():
             descriptions = {
-                mix: each.description
-                for mix, each in matrix.mixes.items()
-                if mix in mixes or (folder / mix).is_dir()
+                scenario: each.description
+                for scenario, each in matrix.scenarios.items()
+                if scenario in scenarios or (folder / scenario).is_dir()
             }
             document = save_matrix(folder, matrix.name, descriptions, missing)
             click.echo(json.dumps(document) if as_json else render_matrix_text(document))
             click.echo(f"matrix folder: {folder}", err=True)
     if missing:
         raise MltcpError(
-            f"{len(missing)} of {len(mixes)} mixes have no result ({', '.join(missing)}); the"
+            f"{len(missing)} of {len(scenarios)} scenarios have no result ({', '.join(missing)});"
+            f" the"
             " table says why."
         )

@@ -15,7 +15,7 @@ from mltcp_tools.cli.experiments import (
     names_matrix,
     overridden,
     run_and_report,
-    run_mixes,
+    run_scenarios,
 )
 from mltcp_tools.cli.options import BYTES, SECONDS, mtu_option, shown_option, with_options
 
@@ -101,18 +101,18 @@ def _simulate_matrix(name: str, only: tuple[str, ...], options: dict[str, Any]) 
     from mltcp_tools.lab.experiments.matrix import chosen, find_matrix, load_matrix
 
     matrix = load_matrix(find_matrix(name))
-    mixes: dict[str, Experiment] = {}
+    scenarios: dict[str, Experiment] = {}
     problems: dict[str, str] = {}
     said: set[str] = set()
-    for mix, experiment, variants in chosen(matrix, only, options["variants"]):
-        mixes[mix] = overridden(experiment, options | {"variants": variants})
+    for scenario, experiment, variants in chosen(matrix, only, options["variants"]):
+        scenarios[scenario] = overridden(experiment, options | {"variants": variants})
         try:
-            mixes[mix] = _modelled(mixes[mix], options["variants"], said)
+            scenarios[scenario] = _modelled(scenarios[scenario], options["variants"], said)
         except UsageError as error:
-            problems[mix] = str(error)
-    run_mixes(
+            problems[scenario] = str(error)
+    run_scenarios(
         matrix,
-        mixes,
+        scenarios,
         options["output"] or Path("runs") / f"{matrix.name}-simulated",
         _conduct(options),
         as_json=options["as_json"],

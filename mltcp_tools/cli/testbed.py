@@ -20,7 +20,7 @@ from mltcp_tools.cli.experiments import (
     names_matrix,
     overridden,
     run_and_report,
-    run_mixes,
+    run_scenarios,
 )
 from mltcp_tools.cli.options import SSH, backend_option, list_option, shown_option, with_options
 
@@ -53,14 +53,14 @@ def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -
 @command.command()
 @with_options((*EITHER, backend_option, attempts_option))
 def run(only: tuple[str, ...], **options: Any) -> None:
-    """Run EXPERIMENT, and report on it; of a matrix, run its mixes and make one table.
+    """Run EXPERIMENT, and report on it; of a matrix, run its scenarios and make one table.
 
     EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. The
     run folder gets the experiment as run, the environment, the tables (CSV), and the
-    report; that of a matrix has matrix.txt, .md, .csv and .json and a run folder for each mix, and
-    mixes that it already has are not run again. Disturbances by the rest of the host are measured;
-    disturbed variants are run again, and if that doesn't help, they are not compared with others.
-    Needs root.
+    report; that of a matrix has matrix.txt, .md, .csv and .json and a run folder for each scenario,
+    and scenarios that it already has are not run again. Disturbances by the rest of the host are
+    measured; disturbed variants are run again, and if that doesn't help, they are not compared with
+    others. Needs root.
     """
     if names_matrix(options["experiment"], only):
         _run_matrix(options["experiment"], only, options)
@@ -139,11 +139,11 @@ def across(
 @click.argument("matrix", shell_complete=completing.EXPERIMENTS)
 @with_options((*CHOSEN, backend_option, attempts_option))
 def matrix(matrix: str, only: tuple[str, ...], **options: Any) -> None:
-    """Run the mixes of MATRIX, as `mltcp testbed run` does; an experiment is refused.
+    """Run the scenarios of MATRIX, as `mltcp testbed run` does; an experiment is refused.
 
-    Mixes that the folder already has are not run again: after an interruption, repeat the
-    same command. A mix that can't be run here is named, and the others go on. The folder gets
-    matrix.txt, .md, .csv and .json, and a run folder for each mix. Needs root.
+    Scenarios that the folder already has are not run again: after an interruption, repeat the
+    same command. A scenario that can't be run here is named, and the others go on. The folder gets
+    matrix.txt, .md, .csv and .json, and a run folder for each scenario. Needs root.
     """
     _run_matrix(matrix, only, options)
 
@@ -154,14 +154,14 @@ def _run_matrix(matrix: str, only: tuple[str, ...], options: dict[str, Any]) -> 
 
     require_privileges()
     described = load_matrix(find_matrix(matrix))
-    mixes = {
+    scenarios = {
         name: overridden(experiment, options | {"variants": variants})
         for name, experiment, variants in chosen(described, only, options["variants"])
     }
 
-    run_mixes(
+    run_scenarios(
         described,
-        mixes,
+        scenarios,
         options["output"] or Path("runs") / described.name,
         functools.partial(_conduct, options),
         as_json=options["as_json"],
@@ -179,7 +179,7 @@ def agent() -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def list_experiments(as_json: bool) -> None:
-    """List the shipped experiments, and the shipped matrices with their mixes."""
+    """List the shipped experiments, and the shipped matrices with their scenarios."""
     from mltcp_tools.lab.experiments.matrix import load_matrix
     from mltcp_tools.lab.experiments.reading import (
         load_experiment,
@@ -215,7 +215,9 @@ def list_experiments(as_json: bool) -> None:
         )
     for matrix in map(load_matrix, shipped_matrices().values()):
         click.echo(f"{matrix.name:<{width}}  matrix: {matrix.description}")
-        click.echo(f"{'':<{width}}  {len(matrix.mixes)} mixes: {', '.join(matrix.mixes)}")
+        click.echo(
+            f"{'':<{width}}  {len(matrix.scenarios)} scenarios: {', '.join(matrix.scenarios)}"
+        )
 
 
 @command.command()

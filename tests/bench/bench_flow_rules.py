@@ -72,7 +72,7 @@ EXPERIMENTS = (
     "agreement/short-queue",
     "regimes/eight-flows",
 )
-"""Experiments by name, and mixes as MATRIX/MIX."""
+"""Experiments by name, and scenarios as MATRIX/SCENARIO."""
 FITTED = frozenset(
     (
         "two-jobs",
@@ -188,11 +188,11 @@ def validate(
 
 
 def _load(name: str) -> Experiment:
-    matrix, _, mix = name.partition("/")
-    if mix and not name.endswith(".yaml"):
-        mixes = load_matrix(find_matrix(matrix)).mixes
-        if mix in mixes:
-            return mixes[mix]
+    matrix, _, scenario = name.partition("/")
+    if scenario and not name.endswith(".yaml"):
+        scenarios = load_matrix(find_matrix(matrix)).scenarios
+        if scenario in scenarios:
+            return scenarios[scenario]
     return load_experiment(find_either(name))
 
 

@@ -245,7 +245,7 @@ defaults:
   iterations: 5
   repetitions: 1
   alone: {iterations: 2}
-mixes:
+scenarios:
   one: {}
   no_such: {variants: {none: {cc: no_such}}}
   two: {link: {queue: 60kB}}
@@ -266,19 +266,19 @@ def test_a_matrix_goes_on_where_it_was(tmp_path: Path) -> None:
     taken = (folder / "one" / "iterations.csv").stat().st_mtime_ns
     every = run("--json")
     assert every.returncode == 1
-    assert "1 of 3 mixes have no result (no_such)" in every.stderr
-    assert "mix 1/3 one: finished before" in every.stderr
+    assert "1 of 3 scenarios have no result (no_such)" in every.stderr
+    assert "scenario 1/3 one: finished before" in every.stderr
     assert (folder / "one" / "iterations.csv").stat().st_mtime_ns == taken
-    mixes = json.loads(every.stdout)["mixes"]
-    assert "no congestion control 'no_such'" in mixes["no_such"]["problem"]
-    assert set(mixes["two"]["variants"]) == {"cubic", "reno"}
+    scenarios = json.loads(every.stdout)["scenarios"]
+    assert "no congestion control 'no_such'" in scenarios["no_such"]["problem"]
+    assert set(scenarios["two"]["variants"]) == {"cubic", "reno"}
     assert (folder / "two" / "report.html").exists()
     assert len(pd.read_csv(folder / "matrix.csv")) == 4
     assert run("--only", "two").returncode == 0
     assert len(pd.read_csv(folder / "matrix.csv")) == 4  # what was run before stays in the table
     other = run("--iterations", "6")
     assert other.returncode == 2
-    assert "one isn't a run of this mix as it is now" in other.stderr
+    assert "one isn't a run of this scenario as it is now" in other.stderr
 
 
 def test_list_names_what_is_shipped() -> None:

@@ -23,7 +23,7 @@ from mltcp_tools.base.files import replace_file
 
 @dataclass(frozen=True)
 class MatrixRun:
-    """A matrix's document (`mltcp-matrix/1`) and the environments of its mixes' runs."""
+    """A matrix's document (`mltcp-matrix/1`) and the environments of its scenarios' runs."""
 
     document: Mapping[str, Any]
     environments: Sequence[Mapping[str, Any]]
@@ -51,8 +51,8 @@ def load_matrix_run(folder: Path) -> MatrixRun:
     try:
         document = json.loads((folder / "matrix.json").read_text(encoding="utf-8"))
         environments = [
-            json.loads((folder / mix / "environment.json").read_text(encoding="utf-8"))
-            for mix, entry in document["mixes"].items()
+            json.loads((folder / scenario / "environment.json").read_text(encoding="utf-8"))
+            for scenario, entry in document["scenarios"].items()
             if entry["variants"]
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -61,7 +61,7 @@ def load_matrix_run(folder: Path) -> MatrixRun:
             " or `mltcp simulate` with a matrix first."
         ) from error
     if not environments:
-        raise UsageError(f"No mix of {folder} has a result; run its matrix again.")
+        raise UsageError(f"No scenario of {folder} has a result; run its matrix again.")
     return MatrixRun(document, environments)
 
 
@@ -90,7 +90,7 @@ def _typed(command: str) -> str:
 
 
 def results_table(document: Mapping[str, Any]) -> str:
-    """A row for each mix, a column for each variant, the bound, and the gain of the variant
+    """A row for each scenario, a column for each variant, the bound, and the gain of the variant
     `mltcp`."""
     variants = _variants(document)
     lines = [
@@ -101,22 +101,22 @@ def results_table(document: Mapping[str, Any]) -> str:
             "captured gain",
         ]
     ]
-    for mix, entry in document["mixes"].items():
+    for scenario, entry in document["scenarios"].items():
         if not entry["variants"]:
-            lines.append([f"`{mix}`", entry["problem"], *[""] * len(variants), ""])
+            lines.append([f"`{scenario}`", entry["problem"], *[""] * len(variants), ""])
             continue
         cells = [_times(entry["variants"].get(variant)) for variant in variants]
         gain = (entry["variants"].get("mltcp") or {}).get("captured_gain")
-        lines.append([f"`{mix}`", *cells, _times(entry["bound"]), interval(gain)])
+        lines.append([f"`{scenario}`", *cells, _times(entry["bound"]), interval(gain)])
     return markdown(lines)
 
 
 def neighbours_table(document: Mapping[str, Any]) -> str:
-    """A row for each mix and bulk flow next to its jobs, a column for each variant: what the flow
-    gets, and that over what it gets in the variant's base; "" where there are none."""
+    """A row for each scenario and bulk flow next to its jobs, a column for each variant: what the
+    flow gets, and that over what it gets in the variant's base; "" where there are none."""
     variants = _variants(document)
     lines = [["", "bulk flow", *variants]]
-    for mix, entry in document["mixes"].items():
+    for scenario, entry in document["scenarios"].items():
         got = {variant: own["bulk_bps"] for variant, own in entry["variants"].items()}
         for flow in dict.fromkeys(flow for flows in got.values() for flow in flows):
             cells = []
@@ -126,15 +126,15 @@ def neighbours_table(document: Mapping[str, Any]) -> str:
                 beside = got.get(base, {}).get(flow)
                 over = f" ({own / beside:.2f})" if own is not None and beside else ""
                 cells.append(NONE if own is None else f"{own / 1e6:.1f}{over}")
-            lines.append([f"`{mix}`", flow, *cells])
+            lines.append([f"`{scenario}`", flow, *cells])
     return markdown(lines) if len(lines) > 1 else ""
 
 
 def _variants(document: Mapping[str, Any]) -> list[str]:
-    """Names of the variants of all mixes, in the order in which they come."""
+    """Names of the variants of all scenarios, in the order in which they come."""
     return list(
         dict.fromkeys(
-            variant for entry in document["mixes"].values() for variant in entry["variants"]
+            variant for entry in document["scenarios"].values() for variant in entry["variants"]
         )
     )
 
@@ -172,45 +172,45 @@ def put_table(page: str, run: MatrixRun) -> str:
 
 
 def _missed(document: Mapping[str, Any]) -> str:
-    """A line for each expectation of a mix that wasn't met."""
-    mixes = document["mixes"].items()
+    """A line for each expectation of a scenario that wasn't met."""
+    scenarios = document["scenarios"].items()
     return "\n".join(
-        f"- Not as expected in `{mix}`: {each}"
-        for mix, entry in mixes
+        f"- Not as expected in `{scenario}`: {each}"
+        for scenario, entry in scenarios
         for each in entry.get("missed", [])
     )
 
 
 def agreement_table(kernel: Mapping[str, Any], simulated: Mapping[str, Any]) -> str:
-    """A row for each mix that both documents (`mltcp-matrix/1`) have, a column for each variant:
-    mean iteration on the kernel and simulated, milliseconds, and by how much the latter is longer.
-    "" where they have no variant in common.
+    """A row for each scenario that both documents (`mltcp-matrix/1`) have, a column for each
+    variant: mean iteration on the kernel and simulated, milliseconds, and by how much the latter is
+    longer. "" where they have no variant in common.
     """
     rows = _common(kernel, simulated)
     variants = dict.fromkeys(variant for means in rows.values() for variant in means)
     if not variants:
         return ""
     lines = [["", *variants]]
-    for mix, means in rows.items():
+    for scenario, means in rows.items():
         cells = [_cell(*means[variant]) if variant in means else "" for variant in variants]
-        lines.append([f"`{mix}`", *cells])
+        lines.append([f"`{scenario}`", *cells])
     return markdown(lines)
 
 
 def _common(
     kernel: Mapping[str, Any], simulated: Mapping[str, Any]
 ) -> dict[str, dict[str, tuple[float, float]]]:
-    """Per mix and variant: the mean iteration on the kernel and simulated, seconds."""
+    """Per scenario and variant: the mean iteration on the kernel and simulated, seconds."""
     rows = {}
-    for mix, entry in kernel["mixes"].items():
-        others = simulated["mixes"].get(mix, {"variants": {}})["variants"]
+    for scenario, entry in kernel["scenarios"].items():
+        others = simulated["scenarios"].get(scenario, {"variants": {}})["variants"]
         means = {
             variant: (each["mean_s"], others[variant]["mean_s"])
             for variant, each in entry["variants"].items()
             if variant in others and each["mean_s"] and others[variant]["mean_s"]
         }
         if means:
-            rows[mix] = means
+            rows[scenario] = means
     return rows
 
 

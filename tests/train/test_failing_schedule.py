@@ -1,4 +1,5 @@
-"""A collective that fails at some ranks, in each step of a mix of reductions: nothing is mispaired.
+"""A collective that fails at some ranks, in each step of a scenario of reductions: nothing is
+mispaired.
 
 Ranks are threads, and their group a rendezvous that says so where two of them do different things.
 """
@@ -32,7 +33,7 @@ from mltcp_tools.collectives.session import Endpoint, SessionError  # noqa: E402
 
 WORLD = 3
 STEPS = 9
-"""Reductions of the mix below that go by the collective."""
+"""Reductions of the scenario below that go by the collective."""
 
 
 class MeetingGroup:
@@ -129,7 +130,7 @@ def failing(plan: Plan, rank: int) -> type[Collective]:
     return Failing
 
 
-def mix(reducer: Reducer, rank: int) -> list[Any]:
+def scenario(reducer: Reducer, rank: int) -> list[Any]:
     """Dense, rows, words by the group: what a training may have, one after the other."""
     found: list[Any] = []
     for turn in range(3):
@@ -163,7 +164,7 @@ def run(plan: Plan, others: threading.Barrier | None = None) -> list[Any]:
         setting = Setting(group, 5.0, Endpoint("127.0.0.1", 1))
         reducer = Reducer(failing(plan, rank), setting)
         try:
-            found = with_others(reducer, rank, others) if others else mix(reducer, rank)
+            found = with_others(reducer, rank, others) if others else scenario(reducer, rank)
             return found, reducer.algorithm, reducer.why_gloo
         finally:
             reducer.close()

@@ -1,14 +1,15 @@
-"""The table of a matrix: its mixes' results side by side, with a verdict on every MLTCP variant.
+"""The table of a matrix: its scenarios' results side by side, with a verdict on every MLTCP
+variant.
 
 The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result.py):
 
     schema      "mltcp-matrix/1"
     name        the matrix's
-    mixes       {mix: entry}, in the matrix's order
-        description     of the mix
+    scenarios       {scenario: entry}, in the matrix's order
+        description     of the scenario
         problem         null, or why there is no result of it, one sentence
         bound           {mean_s, p99_s}, or null
-        expected        whether the mix says what it expects
+        expected        whether the scenario says what it expects
         missed          [sentence on what of that didn't come out]
         variants            {variant: entry}
             cc, base            congestion control; the variant it is compared with, or null
@@ -56,23 +57,23 @@ def summarise_matrix(
     results: Mapping[str, Mapping[str, Any]],
     problems: Mapping[str, str],
 ) -> Entry:
-    """The document of a matrix from its mixes' results (`mltcp-result/1`).
+    """The document of a matrix from its scenarios' results (`mltcp-result/1`).
 
-    descriptions: of all mixes, in order. problems: why a mix has no result.
+    descriptions: of all scenarios, in order. problems: why a scenario has no result.
     """
-    mixes = {}
-    for mix, description in descriptions.items():
-        result = results.get(mix)
+    scenarios = {}
+    for scenario, description in descriptions.items():
+        result = results.get(scenario)
         bound = result["schedules"].get("bound") if result else None
-        mixes[mix] = {
+        scenarios[scenario] = {
             "description": description,
-            "problem": None if result else problems.get(mix, "It has not been run."),
+            "problem": None if result else problems.get(scenario, "It has not been run."),
             "bound": _times(bound) if bound else None,
             "variants": _variants(result) if result else {},
             "expected": bool(result and result["experiment"].get("expect")),
             "missed": result["missed"] if result else [],
         }
-    return plain({"schema": SCHEMA, "name": name, "mixes": mixes})
+    return plain({"schema": SCHEMA, "name": name, "scenarios": scenarios})
 
 
 def _times(entry: Mapping[str, Any]) -> Entry:
@@ -161,33 +162,45 @@ def render_matrix_text(document: Mapping[str, Any]) -> str:
         head, rows = _wide(document, key)
         more = "captured gain" if key == "mean" else "verdict"
         if rows:
-            parts.append(table(["mix", "variant", title, *head, "bound", more], rows))
+            parts.append(table(["scenario", "variant", title, *head, "bound", more], rows))
     more_parts = (_plans(document), _neighbours(document), _conclusion(document))
     parts += [each for each in more_parts if each]
-    failed = [f"{mix}: {e['problem']}" for mix, e in document["mixes"].items() if e["problem"]]
+    failed = [
+        f"{scenario}: {e['problem']}"
+        for scenario, e in document["scenarios"].items()
+        if e["problem"]
+    ]
     if failed:
         parts.append("\n".join(["No result", *bullets(failed)]))
     return "\n\n".join(parts) + "\n"
 
 
 def _wide(document: Mapping[str, Any], key: str) -> tuple[list[str], list[list[str] | None]]:
-    """Rows of the text tables: a line per MLTCP variant, next to the other variants of its mix."""
+    """Rows of the text tables: a line per MLTCP variant, next to the other variants of its
+    scenario."""
     others = _others(document)
     rows: list[list[str] | None] = []
-    for mix, entry, variant, own in _mltcp_variants(document):
+    for scenario, entry, variant, own in _mltcp_variants(document):
         bound = entry["bound"] or {}
         last = interval(own["captured_gain"]) if key == "mean" else verdict(own)
         cells = [_ms(entry["variants"].get(other, {}).get(f"{key}_s")) for other in others]
         rows.append(
-            [mix, clip(variant), _ms(own[f"{key}_s"]), *cells, _ms(bound.get(f"{key}_s")), last]
+            [
+                scenario,
+                clip(variant),
+                _ms(own[f"{key}_s"]),
+                *cells,
+                _ms(bound.get(f"{key}_s")),
+                last,
+            ]
         )
     return [clip(other) for other in others], rows
 
 
 def _others(document: Mapping[str, Any]) -> list[str]:
-    """Names of the variants that aren't MLTCP's, of all mixes."""
+    """Names of the variants that aren't MLTCP's, of all scenarios."""
     names: dict[str, None] = {}
-    for entry in document["mixes"].values():
+    for entry in document["scenarios"].values():
         names |= {
             name: None for name, variant in entry["variants"].items() if not _is_mltcp(variant)
         }
@@ -195,10 +208,10 @@ def _others(document: Mapping[str, Any]) -> list[str]:
 
 
 def _mltcp_variants(document: Mapping[str, Any]) -> Iterable[tuple[str, Entry, str, Entry]]:
-    for mix, entry in document["mixes"].items():
+    for scenario, entry in document["scenarios"].items():
         for variant, own in entry["variants"].items():
             if _is_mltcp(own):
-                yield mix, entry, variant, own
+                yield scenario, entry, variant, own
 
 
 def _ms(seconds: float | None) -> str:
@@ -208,9 +221,9 @@ def _ms(seconds: float | None) -> str:
 
 
 def _plans(document: Mapping[str, Any]) -> str:
-    """A line per variant, of the mixes in which a variant has a plan."""
+    """A line per variant, of the scenarios in which a variant has a plan."""
     rows: list[list[str] | None] = []
-    for mix, entry in document["mixes"].items():
+    for scenario, entry in document["scenarios"].items():
         if not any(own["plan"] for own in entry["variants"].values()):
             continue
         if rows:
@@ -219,7 +232,7 @@ def _plans(document: Mapping[str, Any]) -> str:
             plan = own["plan"] or {}
             rows.append(
                 [
-                    mix,
+                    scenario,
                     clip(variant),
                     number(plan.get("score"), ".3f"),
                     *(_ms(own[f"{key}_s"]) for key in ("mean", "p99")),
@@ -254,13 +267,13 @@ def _plans(document: Mapping[str, Any]) -> str:
 def _neighbours(document: Mapping[str, Any]) -> str:
     rows: list[list[str] | None] = [
         [
-            mix,
+            scenario,
             clip(variant),
             own["base"] or NONE,
             number(own["bulk_over_base"], ".2f"),
             number(own["requests_over_base"], ".2f"),
         ]
-        for mix, _, variant, own in _mltcp_variants(document)
+        for scenario, _, variant, own in _mltcp_variants(document)
         if own["bulk_over_base"] is not None or own["requests_over_base"] is not None
     ]
     if not rows:
@@ -271,21 +284,21 @@ def _neighbours(document: Mapping[str, Any]) -> str:
 
 
 def _conclusion(document: Mapping[str, Any]) -> str:
-    """Per MLTCP variant how many mixes it is the best in, and which it is slower in than its base;
-    and which mixes say more of the host than of the link."""
+    """Per MLTCP variant how many scenarios it is the best in, and which it is slower in than its
+    base; and which scenarios say more of the host than of the link."""
     of: dict[str, list[tuple[str, Entry]]] = {}
-    for mix, _, variant, own in _mltcp_variants(document):
-        of.setdefault(variant, []).append((mix, own))
+    for scenario, _, variant, own in _mltcp_variants(document):
+        of.setdefault(variant, []).append((scenario, own))
     lines = []
     for variant, entries in of.items():
         ranked = [own for _, own in entries if own["best_mean"] is not None]
-        compared = [(mix, own) for mix, own in entries if own["slower"] is not None]
-        slower = [mix for mix, own in compared if own["slower"]]
+        compared = [(scenario, own) for scenario, own in entries if own["slower"] is not None]
+        slower = [scenario for scenario, own in compared if own["slower"]]
         words = []
         if ranked:
             words.append(
                 f"best mean in {sum(own['best_mean'] for own in ranked)} and best p99 in "
-                f"{sum(own['best_p99'] for own in ranked)} of {len(ranked)} mixes"
+                f"{sum(own['best_p99'] for own in ranked)} of {len(ranked)} scenarios"
             )
         if compared:
             words.append(
@@ -294,7 +307,7 @@ def _conclusion(document: Mapping[str, Any]) -> str:
             )
         if words and len(entries) > 1:
             lines.append(f"{variant}: {'; '.join(words)}.")
-    busy = [mix for mix, entry in document["mixes"].items() if _busy(entry)]
+    busy = [scenario for scenario, entry in document["scenarios"].items() if _busy(entry)]
     if busy:
         lines.append(
             f"Doubtful, as the CPUs were more than {BUSY_CPU:.0%} busy in a variant: "
@@ -308,15 +321,31 @@ def _busy(entry: Mapping[str, Any]) -> bool:
 
 
 def render_matrix_markdown(document: Mapping[str, Any]) -> str:
-    """The table for a README: milliseconds, mean / p99, a line per mix and MLTCP variant."""
+    """The table for a README: milliseconds, mean / p99, a line per scenario and MLTCP variant."""
     others = _others(document)
-    head = ["mix", "variant", "its mean / p99", *others, "bound", "captured gain [95 %]", "verdict"]
+    head = [
+        "scenario",
+        "variant",
+        "its mean / p99",
+        *others,
+        "bound",
+        "captured gain [95 %]",
+        "verdict",
+    ]
     lines = [head]
-    for mix, entry, variant, own in _mltcp_variants(document):
+    for scenario, entry, variant, own in _mltcp_variants(document):
         cells = [_both(entry["variants"].get(other)) for other in others]
         gain = interval(own["captured_gain"])
         lines.append(
-            [f"`{mix}`", variant, _both(own), *cells, _both(entry["bound"]), gain, verdict(own)]
+            [
+                f"`{scenario}`",
+                variant,
+                _both(own),
+                *cells,
+                _both(entry["bound"]),
+                gain,
+                verdict(own),
+            ]
         )
     return markdown(lines) + "\n"
 
@@ -326,16 +355,16 @@ def _both(entry: Mapping[str, Any] | None) -> str:
 
 
 def matrix_table(document: Mapping[str, Any]) -> pd.DataFrame:
-    """The document as one tidy table, a row per mix and variant, for CSV."""
+    """The document as one tidy table, a row per scenario and variant, for CSV."""
     rows = []
-    for mix, entry in document["mixes"].items():
+    for scenario, entry in document["scenarios"].items():
         bound = entry["bound"] or {}
         for variant, own in entry["variants"].items():
             gain, over = own["captured_gain"] or {}, own["over_base"] or {}
             spread = own["spread_s"] or {}
             rows.append(
                 {
-                    "mix": mix,
+                    "scenario": scenario,
                     "variant": variant,
                     "cc": own["cc"],
                     "mean_s": own["mean_s"],

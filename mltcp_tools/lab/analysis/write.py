@@ -84,15 +84,16 @@ def save_matrix(
 ) -> dict[str, Any]:
     """Write matrix.json, .csv, .txt and .md into a matrix's folder; returns the document.
 
-    descriptions: of all mixes, whose run folders bear their names. problems: why a mix has no run.
+    descriptions: of all scenarios, whose run folders bear their names. problems: why a scenario has
+    no run.
     """
     results = {}
-    for mix in descriptions:
-        if mix in problems or not (folder / mix).is_dir():
+    for scenario in descriptions:
+        if scenario in problems or not (folder / scenario).is_dir():
             continue
-        run = load_run(folder / mix)
+        run = load_run(folder / scenario)
         if run.environment.get("outcome") == "finished":
-            results[mix] = summarise(run).document()
+            results[scenario] = summarise(run).document()
     document = summarise_matrix(name, descriptions, results, problems)
     try:
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)

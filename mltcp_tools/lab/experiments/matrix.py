@@ -1,27 +1,27 @@
-"""Matrices: several experiments that differ in little, the mixes, run one after another.
+"""Matrices: several experiments that differ in little, the scenarios, run one after another.
 
-    name: hard-mixes
+    name: hard-scenarios
     description: one line
     defaults:
       jobs: [{count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, start: random}]
       variants: {reno: {cc: reno}, mltcp: {cc: mltcp}}
       iterations: 40
-    mixes:
+    scenarios:
       as-they-are: {}
       lockstep: {jobs: [{count: 4, bytes: 2.5MB, compute: 340ms}]}
       rates: {each: {link.rate: [50mbit, 100mbit], link.queue: [10kB, 30kB]}}
       delay: {experiment: delay, iterations: 30}
 
-Every mix is an experiment (experiment.py) made of the defaults, then of the file or shipped
+Every scenario is an experiment (experiment.py) made of the defaults, then of the file or shipped
 experiment it names, then of its own fields; the defaults may name an experiment, too. What the
 defaults say of how much is run (`iterations`, `repetitions`, `seed`, `alone`) also holds where a
-mix names an experiment. `link`, `sysctls` and `alone` are overlaid field by field, everything else
-as a whole. With `each` a mix stands for several (each.py). Where `mixes` is the name or file of
-another matrix, the mixes are that one's, with the defaults laid over them: the same situations with
-other variants; what was expected of the former ones then counts no more.
+scenario names an experiment. `link`, `sysctls` and `alone` are overlaid field by field, everything
+else as a whole. With `each` a scenario stands for several (each.py). Where `scenarios` is the name
+or file of another matrix, the scenarios are that one's, with the defaults laid over them: the same
+situations with other variants; what was expected of the former ones then counts no more.
 
-Each mix has its run folder, called as itself, in the matrix's folder. A mix that is finished there
-isn't run again, so a matrix that was interrupted goes on where it was.
+Each scenario has its run folder, called as itself, in the matrix's folder. A scenario that is
+finished there isn't run again, so a matrix that was interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ from mltcp_tools.lab.experiments.reading import (
 _NETWORKS = {"link", "links", "fabric"}
 _OVERLAID = ("link", "sysctls", "alone")
 _EXTENT = ("iterations", "repetitions", "seed", "alone")
-_FIELDS = ["name", "description", "defaults", "mixes"]
+_FIELDS = ["name", "description", "defaults", "scenarios"]
 _MIX_FIELDS = [*(name for name in FIELDS if name != "name"), "experiment", EACH]
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """The mixes by name, in the file's order."""
+    """The scenarios by name, in the file's order."""
 
     name: str
     description: str
-    mixes: dict[str, Experiment]
+    scenarios: dict[str, Experiment]
 
 
 def find_matrix(name_or_path: str) -> Path:
@@ -77,14 +77,14 @@ def find_matrix(name_or_path: str) -> Path:
 
 
 def is_matrix(name_or_path: str) -> bool:
-    """Return whether `name_or_path` is a shipped matrix, or a file that has mixes."""
+    """Return whether `name_or_path` is a shipped matrix, or a file that has scenarios."""
     if name_or_path in shipped_matrices():
         return True
     try:
         document = yaml.safe_load(Path(name_or_path).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return False  # which is said by who reads it as an experiment
-    return isinstance(document, dict) and "mixes" in document
+    return isinstance(document, dict) and "scenarios" in document
 
 
 def load_matrix(path: Path | str) -> Matrix:
@@ -97,48 +97,53 @@ def parse_matrix(text: str, file: str) -> Matrix:
     top = read_section(text, file, _FIELDS)
     name = top.get("name", values.name)
     defaults = top.section("defaults", _MIX_FIELDS[:-1])
-    if isinstance(top.nodes.get("mixes"), yaml.ScalarNode):
-        other = _mixes_of(top)
-        mixes = _read_mixes(top, other, other.section("defaults", None), defaults)
+    if isinstance(top.nodes.get("scenarios"), yaml.ScalarNode):
+        other = _scenarios_of(top)
+        scenarios = _read_scenarios(top, other, other.section("defaults", None), defaults)
     else:
-        mixes = _read_mixes(top, top, defaults, None)
-    return Matrix(name, top.get("description", str, ""), mixes)
+        scenarios = _read_scenarios(top, top, defaults, None)
+    return Matrix(name, top.get("description", str, ""), scenarios)
 
 
-def _mixes_of(top: Section) -> Section:
-    """The matrix whose mixes `top` names in the place of its own."""
-    path = find_matrix(top.get("mixes", str))
+def _scenarios_of(top: Section) -> Section:
+    """The matrix whose scenarios `top` names in the place of its own."""
+    path = find_matrix(top.get("scenarios", str))
     try:
         other = read_section(path.read_text(encoding="utf-8"), str(path), _FIELDS)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: can't be read ({error}).") from None
-    if isinstance(other.nodes.get("mixes"), yaml.ScalarNode):
-        raise top.error(f"{path} has no mixes of its own.", "mixes")
+    if isinstance(other.nodes.get("scenarios"), yaml.ScalarNode):
+        raise top.error(f"{path} has no scenarios of its own.", "scenarios")
     load_matrix(path)  # whose mistakes are to be named with its own lines
     return other
 
 
-def _read_mixes(
+def _read_scenarios(
     top: Section, matrix: Section, under: Section | None, over: Section | None
 ) -> dict[str, Experiment]:
-    """The mixes in `matrix`, each laid over `under`, and `over` over each; for the matrix `top`."""
-    entries = matrix.section("mixes", None)
+    """The scenarios in `matrix`, each laid over `under`, and `over` over each; for the matrix
+    `top`."""
+    entries = matrix.section("scenarios", None)
     if entries is None or not list(entries):
-        raise top.error("missing; name at least one, for example `mixes: {one: {}}`.", "mixes")
-    mixes: dict[str, Experiment] = {}
+        raise top.error(
+            "missing; name at least one, for example `scenarios: {one: {}}`.", "scenarios"
+        )
+    scenarios: dict[str, Experiment] = {}
     for entry in entries:
         own = entries.section(entry, _MIX_FIELDS)
         assert own is not None
         merged = top.of(_overlaid(own, under, own, over), own.path, [*FIELDS, EACH])
-        for mix, node in expand(entry, merged):
-            if not values.NAME.fullmatch(mix) or mix in mixes:
+        for scenario, node in expand(entry, merged):
+            if not values.NAME.fullmatch(scenario) or scenario in scenarios:
                 raise entries.error(
-                    f"{mix!r} is taken already, or no name of {values.NAME_IS}.",
+                    f"{scenario!r} is taken already, or no name of {values.NAME_IS}.",
                     entry,
                 )
-            title = yaml.ScalarNode("tag:yaml.org,2002:str", mix, node.start_mark)
-            mixes[mix] = read_experiment(top.of(put(node, ["name"], title), own.path, FIELDS))
-    return mixes
+            title = yaml.ScalarNode("tag:yaml.org,2002:str", scenario, node.start_mark)
+            scenarios[scenario] = read_experiment(
+                top.of(put(node, ["name"], title), own.path, FIELDS)
+            )
+    return scenarios
 
 
 def _overlaid(own: Section, *sections: Section | None) -> yaml.MappingNode:
@@ -165,7 +170,7 @@ def _overlaid(own: Section, *sections: Section | None) -> yaml.MappingNode:
     for layer in layers:
         for field, value in layer.items():
             if field in _NETWORKS:
-                # A mix with several links has no single one, whatever the defaults say.
+                # A scenario with several links has no single one, whatever the defaults say.
                 others = _NETWORKS - {field}
                 pairs = [(key, each) for key, each in node.value if key.value not in others]
                 node = yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
@@ -191,23 +196,24 @@ def _changes(section: Section | None) -> bool:
 def chosen(
     matrix: Matrix, only: Collection[str], variants: Collection[str]
 ) -> list[tuple[str, Experiment, list[str]]]:
-    """The mixes called for, each with those of its variants that are called for; empty: all.
+    """The scenarios called for, each with those of its variants that are called for; empty: all.
 
-    Raises UsageError where there is no such mix, or a mix has none of the variants.
+    Raises UsageError where there is no such scenario, or a scenario has none of the variants.
     """
     for name in only:
-        if name not in matrix.mixes:
+        if name not in matrix.scenarios:
             raise UsageError(
-                f"matrix {matrix.name} has no mix {name!r}; it has {', '.join(matrix.mixes)}."
+                f"matrix {matrix.name} has no scenario {name!r}; it has"
+                f" {', '.join(matrix.scenarios)}."
             )
     found = []
-    for name, experiment in matrix.mixes.items():
+    for name, experiment in matrix.scenarios.items():
         own = [variant.name for variant in experiment.variants if variant.name in variants]
         if only and name not in only:
             continue
         if variants and not own:
             raise UsageError(
-                f"mix {name} has none of the variants {', '.join(variants)}; leave it out with"
+                f"scenario {name} has none of the variants {', '.join(variants)}; leave it out with"
                 f" --only."
             )
         found.append((name, experiment, own))
@@ -228,7 +234,8 @@ def finished(folder: Path, experiment: Experiment, simulated: bool = False) -> b
         written = ""
     if written != experiment.to_yaml():
         raise UsageError(
-            f"{folder} isn't a run of this mix as it is now; name another folder with -o, or remove"
+            f"{folder} isn't a run of this scenario as it is now; name another folder with -o, or"
+            f" remove"
             " that one."
         )
     try:
@@ -245,7 +252,7 @@ def finished(folder: Path, experiment: Experiment, simulated: bool = False) -> b
 
 
 def run_matrix(
-    mixes: Mapping[str, Experiment],
+    scenarios: Mapping[str, Experiment],
     folder: Path,
     run: Callable[[Experiment, Path], None],
     say: Callable[[str], None],
@@ -253,18 +260,21 @@ def run_matrix(
     *,
     simulated: bool = False,
 ) -> None:
-    """Run those `mixes` that `folder` doesn't have yet; `problems` gets why one has no result.
+    """Run those `scenarios` that `folder` doesn't have yet; `problems` gets why one has no result.
 
-    `run` runs an experiment into a run folder. What an interrupted run of a mix left is removed.
-    simulated: `run` only simulates it, so that one mix per CPU may run at a time, in processes of
-    their own: `run` must be one that pickle takes. Raises UsageError, before anything is run, where
-    a mix's folder holds something else.
+    `run` runs an experiment into a run folder. What an interrupted run of a scenario left is
+    removed. simulated: `run` only simulates it, so that one scenario per CPU may run at a time, in
+    processes of their own: `run` must be one that pickle takes. Raises UsageError, before anything
+    is run, where a scenario's folder holds something else.
     """
-    done = {name for name, each in mixes.items() if finished(folder / name, each, simulated)}
-    titles = {name: f"mix {number}/{len(mixes)} {name}" for number, name in enumerate(mixes, 1)}
+    done = {name for name, each in scenarios.items() if finished(folder / name, each, simulated)}
+    titles = {
+        name: f"scenario {number}/{len(scenarios)} {name}"
+        for number, name in enumerate(scenarios, 1)
+    }
     for name in done:
         say(f"{titles[name]}: finished before")
-    due = {name: experiment for name, experiment in mixes.items() if name not in done}
+    due = {name: experiment for name, experiment in scenarios.items() if name not in done}
     for name in due:
         if (folder / name).exists():
             shutil.rmtree(folder / name)

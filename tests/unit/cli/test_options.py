@@ -170,13 +170,13 @@ def test_plans_and_recordings_for_programs(
 
 def test_a_run_takes_a_matrix_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["testbed", "run", "four-jobs", "--only", "x"]) == 2
-    assert "--only names mixes of a matrix, and four-jobs is none" in capsys.readouterr().err
+    assert "--only names scenarios of a matrix, and four-jobs is none" in capsys.readouterr().err
 
 
 def test_a_run_of_a_matrix_makes_its_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As `simulate` conducts its mixes, so that it needs neither root nor time."""
+    """As `simulate` conducts its scenarios, so that it needs neither root nor time."""
     from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
 
     def simulated(experiment, folder, **settings):  # type: ignore[no-untyped-def]
@@ -188,7 +188,7 @@ def test_a_run_of_a_matrix_makes_its_table(
     path.write_text(
         "name: two\n"
         "defaults: {iterations: 12, repetitions: 1, alone: {iterations: 3}}\n"
-        "mixes:\n"
+        "scenarios:\n"
         "  one: {jobs: [{count: 2, bytes: 100kB, compute: 20ms}], variants: {reno: {cc: reno}}}\n"
         "  two: {jobs: [{count: 2, bytes: 50kB, compute: 20ms}], variants: {reno: {cc: reno}}}\n"
     )

@@ -76,7 +76,8 @@ def test_missing_values_are_left_out() -> None:
 
 
 def test_jobs_with_different_numbers_of_iterations_keep_their_weights() -> None:
-    # A job of 1 s with 100 iterations and one of 4 s with 25: resampling must not change the mix.
+    # A job of 1 s with 100 iterations and one of 4 s with 25: resampling must not change the
+    # scenario.
     values = np.full((2, 100, 2), np.nan)
     values[:, :, 0], values[:, :25, 1] = 1.0, 4.0
     found = replicate(values)

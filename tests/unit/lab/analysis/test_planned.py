@@ -123,9 +123,9 @@ def matrix(folder: Path) -> dict[str, Any]:
     return summarise_matrix("few", {"one": "first"}, results, {})
 
 
-def test_a_matrix_has_a_line_per_variant_of_planned_mixes(folder: Path) -> None:
+def test_a_matrix_has_a_line_per_variant_of_planned_scenarios(folder: Path) -> None:
     document = matrix(folder)
-    own = document["mixes"]["one"]["variants"]["planned"]
+    own = document["scenarios"]["one"]["variants"]["planned"]
     assert own["plan"]["score"] == 0.9
     assert own["drops"] == pytest.approx(2 * 10 / (2 * 2 * 40))
     text = render_matrix_text(document)

@@ -18,8 +18,8 @@ from mltcp_tools.lab.analysis.write import save_matrix
 @pytest.fixture
 def matrix(tmp_path: Path) -> Path:
     variants = {"cubic": "cubic", "mltcp": "mltcp"}
-    for mix in ("first", "second"):
-        folder = make_run(tmp_path / "matrix" / mix, experiment(variants=variants))
+    for scenario in ("first", "second"):
+        folder = make_run(tmp_path / "matrix" / scenario, experiment(variants=variants))
         (folder / "environment.json").write_text(
             json.dumps(
                 {
@@ -50,7 +50,7 @@ def test_tables_go_between_their_marks_and_say_what_made_them(matrix: Path, tmp_
     assert "old" not in text
     assert "`mltcp testbed matrix small` and `mltcp testbed matrix small --only second`, " in text
     assert "2026-11-22; mltcp-tools 1.2, algorithm 0123abcd. 2 CPUs (a processor)," in text
-    own = load_matrix_run(matrix).document["mixes"]["first"]["variants"]["mltcp"]
+    own = load_matrix_run(matrix).document["scenarios"]["first"]["variants"]["mltcp"]
     (row,) = [line for line in text.splitlines() if line.startswith("| `first`")]
     assert f"{own['mean_s'] * 1e3:.0f} (" in row.split("|")[3]
     assert row.rstrip(" |").endswith("1.00 [1.00, 1.00]")
@@ -89,7 +89,7 @@ def test_a_simulated_matrix_is_held_against_the_kernels(matrix: Path, tmp_path: 
         path.write_text(json.dumps({**json.loads(path.read_text()), "simulated": True}))
     file = other / "matrix.json"
     document = json.loads(file.read_text())
-    document["mixes"]["first"]["variants"]["mltcp"]["mean_s"] *= 1.5
+    document["scenarios"]["first"]["variants"]["mltcp"]["mean_s"] *= 1.5
     file.write_text(json.dumps(document))
     page = tmp_path / "page.md"
     page.write_text("")
@@ -98,4 +98,4 @@ def test_a_simulated_matrix_is_held_against_the_kernels(matrix: Path, tmp_path: 
     assert "## small-simulated\n" in text
     assert "## small: kernel and simulator\n" in text
     assert text.count("(+50.0%)") == 1
-    assert agreement_table({"mixes": {}}, document) == ""
+    assert agreement_table({"scenarios": {}}, document) == ""

@@ -1,4 +1,4 @@
-"""Matrices: how mixes are made, what is refused, what is run again, and the table."""
+"""Matrices: how scenarios are made, what is refused, what is run again, and the table."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ defaults:
   jobs: [{count: 2, bytes: 1MB, compute: 100ms}]
   variants: {reno: {cc: reno}, mltcp: {cc: mltcp}}
   iterations: 7
-mixes:
+scenarios:
   same: {}
   other: {link: {queue: 30kB}, iterations: 9}
   many: {each: {link.rate: [50mbit, 1gbit], jobs.count: [1, 3]}}
@@ -54,43 +54,47 @@ def few() -> Matrix:
     return parse_matrix(TEXT, "few.yaml")
 
 
-def test_a_mix_is_the_defaults_then_what_it_says_itself() -> None:
-    mixes = few().mixes
-    assert mixes["same"].name == "same"
-    assert (mixes["same"].link.rate, mixes["same"].link.queue) == (100_000_000, 60_000)
-    assert (mixes["other"].link.rate, mixes["other"].link.queue) == (100_000_000, 30_000)
-    assert (mixes["same"].iterations, mixes["other"].iterations) == (7, 9)
-    assert len(mixes["other"].jobs) == 2
+def test_a_scenario_is_the_defaults_then_what_it_says_itself() -> None:
+    scenarios = few().scenarios
+    assert scenarios["same"].name == "same"
+    assert (scenarios["same"].link.rate, scenarios["same"].link.queue) == (100_000_000, 60_000)
+    assert (scenarios["other"].link.rate, scenarios["other"].link.queue) == (100_000_000, 30_000)
+    assert (scenarios["same"].iterations, scenarios["other"].iterations) == (7, 9)
+    assert len(scenarios["other"].jobs) == 2
 
 
 def test_each_stands_for_all_combinations() -> None:
-    mixes = few().mixes
+    scenarios = few().scenarios
     named = ["many-50mbit-1", "many-50mbit-3", "many-1gbit-1", "many-1gbit-3"]
-    assert [name for name in mixes if name.startswith("many")] == named
-    last = mixes["many-1gbit-3"]
+    assert [name for name in scenarios if name.startswith("many")] == named
+    last = scenarios["many-1gbit-3"]
     assert (last.link.rate, last.link.queue, len(last.jobs)) == (1_000_000_000, 60_000, 3)
-    assert [variant.name for variant in mixes["sweep"].variants] == [
+    assert [variant.name for variant in scenarios["sweep"].variants] == [
         "reno",
         "s-mltcp-1-linear",
         "s-mltcp-2-linear",
     ]
-    assert mixes["sweep"].variants[2].parameters == {"slope": 2.0, "shape": "linear"}
+    assert scenarios["sweep"].variants[2].parameters == {"slope": 2.0, "shape": "linear"}
 
 
-def test_a_mix_of_a_shipped_experiment() -> None:
+def test_a_scenario_of_a_shipped_experiment() -> None:
     delay = load_experiment(find_experiment("delay"))
-    mix = few().mixes["shipped"]
-    assert (mix.link, mix.jobs, mix.variants) == (delay.link, delay.jobs, delay.variants)
-    assert (mix.repetitions, mix.seed) == (1, delay.seed)
+    scenario = few().scenarios["shipped"]
+    assert (scenario.link, scenario.jobs, scenario.variants) == (
+        delay.link,
+        delay.jobs,
+        delay.variants,
+    )
+    assert (scenario.repetitions, scenario.seed) == (1, delay.seed)
 
 
 def test_how_much_is_run_is_the_defaults_matter_also_of_a_named_experiment() -> None:
-    mixes = few().mixes
-    assert mixes["shipped"].iterations == 7
+    scenarios = few().scenarios
+    assert scenarios["shipped"].iterations == 7
     text = "name: m\ndefaults: {experiment: two-jobs, repetitions: 2}\n"
-    text += "mixes: {one: {experiment: delay}}\n"
+    text += "scenarios: {one: {experiment: delay}}\n"
     one, delay = (
-        parse_matrix(text, "m.yaml").mixes["one"],
+        parse_matrix(text, "m.yaml").scenarios["one"],
         load_experiment(find_experiment("delay")),
     )
     assert (one.repetitions, one.iterations) == (2, delay.iterations)
@@ -100,29 +104,31 @@ def test_what_an_experiment_expects_is_of_its_own_jobs_and_variants() -> None:
     text = """
 name: m
 defaults: {repetitions: 1}
-mixes:
+scenarios:
   same: {experiment: four-jobs, iterations: 20}
   other: {experiment: four-jobs, link: {queue: 100kB}}
   own: {experiment: four-jobs, link: {queue: 100kB}, expect: {order: [mltcp, cubic]}}
 """
-    mixes = parse_matrix(text, "m.yaml").mixes
-    assert mixes["same"].expect.gain
-    assert mixes["other"].expect.document() == {}
-    assert mixes["own"].expect.order == (("mltcp",), ("cubic",))
+    scenarios = parse_matrix(text, "m.yaml").scenarios
+    assert scenarios["same"].expect.gain
+    assert scenarios["other"].expect.document() == {}
+    assert scenarios["own"].expect.order == (("mltcp",), ("cubic",))
     variants = ", variants: {cubic: {cc: cubic}, mltcp: {cc: mltcp}}"
     others = text.replace("iterations: 20", f"iterations: 20{variants}")
-    assert parse_matrix(others, "m.yaml").mixes["same"].expect.document() == {}
+    assert parse_matrix(others, "m.yaml").scenarios["same"].expect.document() == {}
 
 
 def test_several_links_take_the_place_of_the_one_of_the_defaults() -> None:
-    mix = "round: {links: {one: {rate: 10mbit}}, jobs: [{bytes: 1MB, compute: 1s, links: [one]}]}"
-    experiment = parse_matrix(TEXT.replace("same: {}", mix), "few.yaml").mixes["round"]
+    scenario = (
+        "round: {links: {one: {rate: 10mbit}}, jobs: [{bytes: 1MB, compute: 1s, links: [one]}]}"
+    )
+    experiment = parse_matrix(TEXT.replace("same: {}", scenario), "few.yaml").scenarios["round"]
     assert experiment.links["one"].rate == experiment.link.rate == 10_000_000
 
 
 def test_a_fabric_takes_the_place_of_the_link_of_the_defaults() -> None:
     text = "name: m\ndefaults: {experiment: two-jobs}\nmixes: {one: {experiment: rings}}\n"
-    assert parse_matrix(text, "m.yaml").mixes["one"].fabric is not None
+    assert parse_matrix(text, "m.yaml").scenarios["one"].fabric is not None
 
 
 @pytest.mark.parametrize("path", shipped_matrices().values(), ids=lambda path: path.stem)
@@ -130,36 +136,40 @@ def test_shipped_matrices_are_valid_and_named_like_their_files(path: Path) -> No
     matrix = load_matrix(path)
     assert matrix.name == path.stem
     assert matrix.description
-    for experiment in matrix.mixes.values():
+    for experiment in matrix.scenarios.values():
         assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
 
 
 @mistakes(
-    ("mixes:", "mix:", "f.yaml:8: mix: no such field; did you mean mixes?"),
-    ("  same: {}", "  same: []", "f.yaml:9: mixes.same: must be a mapping"),
-    ("  same: {}", "  a b: {}", "f.yaml:9: mixes.a b: 'a b' is taken already, or no name"),
-    ("queue: 30kB", "queue: x", "f.yaml:10: mixes.other.link.queue: 'x' is not a size"),
-    ("bytes: 1MB", "bytes: x", "f.yaml:5: mixes.same.jobs[1].bytes: 'x' is not a size"),
-    ("1gbit]", "1]", "f.yaml:11: mixes.many.link.rate: 1 is not a rate"),
-    ("[1, 3]", "3", "f.yaml:11: mixes.many.each.jobs.count: must be a list of values."),
-    ("[1, 3]", "[3, 3]", "f.yaml:11: mixes.many: 'many-50mbit-3' is taken already"),
+    ("scenarios:", "scenario:", "f.yaml:8: scenario: no such field; did you mean scenarios?"),
+    ("  same: {}", "  same: []", "f.yaml:9: scenarios.same: must be a mapping"),
+    ("  same: {}", "  a b: {}", "f.yaml:9: scenarios.a b: 'a b' is taken already, or no name"),
+    ("queue: 30kB", "queue: x", "f.yaml:10: scenarios.other.link.queue: 'x' is not a size"),
+    ("bytes: 1MB", "bytes: x", "f.yaml:5: scenarios.same.jobs[1].bytes: 'x' is not a size"),
+    ("1gbit]", "1]", "f.yaml:11: scenarios.many.link.rate: 1 is not a rate"),
+    ("[1, 3]", "3", "f.yaml:11: scenarios.many.each.jobs.count: must be a list of values."),
+    ("[1, 3]", "[3, 3]", "f.yaml:11: scenarios.many: 'many-50mbit-3' is taken already"),
     ("experiment: delay", "experiment: none", "no experiment file or shipped experiment is"),
-    ("slope: [1, 2]", "slope: [1, 99]", "f.yaml:13: mixes.sweep.variants.s.slope: slope is 99.0"),
-    ("slope: [1, 2]", "slop: [1, 2]", "f.yaml:13: mixes.sweep.variants.s.slop: no such field"),
-    ("each: {link.rate", "each: {link.rat", "f.yaml:11: mixes.many.link.rat: no such field"),
+    (
+        "slope: [1, 2]",
+        "slope: [1, 99]",
+        "f.yaml:13: scenarios.sweep.variants.s.slope: slope is 99.0",
+    ),
+    ("slope: [1, 2]", "slop: [1, 2]", "f.yaml:13: scenarios.sweep.variants.s.slop: no such field"),
+    ("each: {link.rate", "each: {link.rat", "f.yaml:11: scenarios.many.link.rat: no such field"),
 )
 def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complaint: str) -> None:
     assert refusal(parse_matrix, TEXT, old, new).startswith(complaint)
 
 
 def test_unknown_names_are_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"'none'; shipped are .*hard-mixes"):
+    with pytest.raises(UsageError, match=r"'none'; shipped are .*hard-scenarios"):
         find_matrix("none")
-    with pytest.raises(UsageError, match="run it with `mltcp testbed matrix hard-mixes`"):
-        find_experiment("hard-mixes")
-    with pytest.raises(UsageError, match="no mix 'none'; it has same, other"):
+    with pytest.raises(UsageError, match="run it with `mltcp testbed matrix hard-scenarios`"):
+        find_experiment("hard-scenarios")
+    with pytest.raises(UsageError, match="no scenario 'none'; it has same, other"):
         chosen(few(), ["none"], [])
-    with pytest.raises(UsageError, match="mix same has none of the variants bbr"):
+    with pytest.raises(UsageError, match="scenario same has none of the variants bbr"):
         chosen(few(), ["same"], ["bbr"])
     assert [each[0] for each in chosen(few(), ["other"], [])] == ["other"]
     assert {tuple(variants) for _, _, variants in chosen(few(), [], ["reno"])} == {("reno",)}
@@ -174,7 +184,7 @@ def write_run(experiment: Experiment, folder: Path, outcome: str = "finished") -
 
 
 def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
-    mixes = {name: few().mixes[name] for name in ("same", "other", "many-1gbit-3")}
+    scenarios = {name: few().scenarios[name] for name in ("same", "other", "many-1gbit-3")}
     ran: list[str] = []
 
     def run(experiment: Experiment, folder: Path) -> None:
@@ -186,22 +196,22 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
 
     said: list[str] = []
     problems: dict[str, str] = {}
-    run_matrix(mixes, tmp_path, run, said.append, problems)
+    run_matrix(scenarios, tmp_path, run, said.append, problems)
     assert ran == ["same", "other", "many-1gbit-3"]
     assert problems == {"other": "It isn't available."}
-    write_run(mixes["same"], tmp_path / "same", outcome="interrupted")
-    run_matrix(mixes, tmp_path, run, said.append, problems)
+    write_run(scenarios["same"], tmp_path / "same", outcome="interrupted")
+    run_matrix(scenarios, tmp_path, run, said.append, problems)
     assert ran[3:] == ["same", "other"]
     assert said[-1] != said[-2]
-    changed = mixes | {"same": few().mixes["same"].override(iterations=8)}
-    with pytest.raises(UsageError, match="same isn't a run of this mix as it is now"):
+    changed = scenarios | {"same": few().scenarios["same"].override(iterations=8)}
+    with pytest.raises(UsageError, match="same isn't a run of this scenario as it is now"):
         run_matrix(changed, tmp_path, run, said.append, problems)
     assert len(ran) == 5
 
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A matrix of two mixes that were run and one that couldn't be."""
+    """A matrix of two scenarios that were run and one that couldn't be."""
     folder = tmp_path_factory.mktemp("runs")
     variants = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp"}
     for name, jobs in (("two", 2), ("four", 4)):
@@ -214,9 +224,9 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
 
 def test_the_table_of_a_matrix(matrix: tuple[Path, dict[str, Any]]) -> None:
     _, document = matrix
-    assert list(document["mixes"]) == ["two", "four", "none"]
-    assert document["mixes"]["none"]["problem"] == "No netem here."
-    entry = document["mixes"]["four"]
+    assert list(document["scenarios"]) == ["two", "four", "none"]
+    assert document["scenarios"]["none"]["problem"] == "No netem here."
+    entry = document["scenarios"]["four"]
     own, reno = entry["variants"]["mltcp"], entry["variants"]["reno"]
     assert own["mean_s"] == pytest.approx(entry["bound"]["mean_s"])
     assert own["captured_gain"]["value"] == pytest.approx(1.0)
@@ -230,14 +240,16 @@ def test_the_table_of_a_matrix(matrix: tuple[Path, dict[str, Any]]) -> None:
 def test_what_is_written(matrix: tuple[Path, dict[str, Any]]) -> None:
     folder, document = matrix
     table = pd.read_csv(folder / "matrix.csv")
-    assert list(zip(table["mix"], table["variant"], strict=True)) == [
-        (mix, variant) for mix in ("two", "four") for variant in ("cubic", "reno", "mltcp")
+    assert list(zip(table["scenario"], table["variant"], strict=True)) == [
+        (scenario, variant)
+        for scenario in ("two", "four")
+        for variant in ("cubic", "reno", "mltcp")
     ]
     assert json.loads((folder / "matrix.json").read_text()) == document
     text = (folder / "matrix.txt").read_text()
     assert text == render_matrix_text(document)
     fits(text)
-    assert "mltcp: best mean in 2 and best p99 in 2 of 2 mixes" in text
+    assert "mltcp: best mean in 2 and best p99 in 2 of 2 scenarios" in text
     assert "No netem here." in text
     lines = (folder / "matrix.md").read_text().splitlines()
     assert lines == render_matrix_markdown(document).splitlines()
@@ -255,33 +267,36 @@ def test_verdicts() -> None:
 
 OTHER = """\
 name: other
-mixes: few.yaml
+scenarios: few.yaml
 defaults: {iterations: 3, variants: {reno: {cc: reno}, steep: {cc: mltcp, slope: 3}}, baseline:
 reno}
 """
 
 
-def test_mixes_of_another_matrix_with_own_defaults_over_them(
+def test_scenarios_of_another_matrix_with_own_defaults_over_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("few.yaml").write_text(TEXT)
     other = parse_matrix(OTHER, "other.yaml")
     assert other.name == "other"
-    assert list(other.mixes) == list(few().mixes)
-    for name, mix in other.mixes.items():
-        assert [variant.name for variant in mix.variants] == ["reno", "steep"]
-        assert mix.iterations == 3
-        assert (mix.link, mix.jobs) == (few().mixes[name].link, few().mixes[name].jobs)
+    assert list(other.scenarios) == list(few().scenarios)
+    for name, scenario in other.scenarios.items():
+        assert [variant.name for variant in scenario.variants] == ["reno", "steep"]
+        assert scenario.iterations == 3
+        assert (scenario.link, scenario.jobs) == (
+            few().scenarios[name].link,
+            few().scenarios[name].jobs,
+        )
 
 
 @mistakes(
     ("few.yaml", "none", "no matrix file or shipped matrix is called 'none'"),
-    ("few.yaml", "other.yaml", "other.yaml:2: mixes: other.yaml has no mixes of its own."),
-    ("few.yaml", "broken.yaml", "broken.yaml:9: mixes.same: must be a mapping"),
-    ("slope: 3", "slope: 99", "other.yaml:3: mixes.same.variants.steep.slope: slope is 99.0"),
+    ("few.yaml", "other.yaml", "other.yaml:2: scenarios: other.yaml has no scenarios of its own."),
+    ("few.yaml", "broken.yaml", "broken.yaml:9: scenarios.same: must be a mapping"),
+    ("slope: 3", "slope: 99", "other.yaml:3: scenarios.same.variants.steep.slope: slope is 99.0"),
 )
-def test_mistakes_with_the_mixes_of_another_matrix(
+def test_mistakes_with_the_scenarios_of_another_matrix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, complaint: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

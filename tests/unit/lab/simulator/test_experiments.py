@@ -217,7 +217,7 @@ def test_the_command(
     assert main(["simulate", "nothing"]) == 2
     said = capsys.readouterr().err
     assert "four-jobs" in said
-    assert "hard-mixes" in said
+    assert "hard-scenarios" in said
     assert main(["simulate", "small.yaml", "--only", "x"]) == 2
     assert "small.yaml is none" in capsys.readouterr().err
 
@@ -232,7 +232,7 @@ defaults:
     bbr: {cc: bbr}
     reno: {cc: reno}
     m: {cc: mltcp, each: {slope: [1, 2], shape: [linear, concave]}}
-mixes:
+scenarios:
   same: {}
   lossy: {link: {loss: 1%}}
   paced: {jobs: [{bytes: 1MB, compute: 50ms, rate: 1mbit}]}
@@ -246,15 +246,15 @@ def test_a_matrix(
     Path("small.yaml").write_text(SMALL)
     Path("few.yaml").write_text(MATRIX)
     assert is_matrix("few.yaml")
-    assert is_matrix("hard-mixes")
+    assert is_matrix("hard-scenarios")
     assert not is_matrix("small.yaml")
     assert not is_matrix("four-jobs")
     assert main(["simulate", "few.yaml"]) == 1
     said = capsys.readouterr()
-    assert "1 of 3 mixes have no result (paced)" in said.err
+    assert "1 of 3 scenarios have no result (paced)" in said.err
     assert "`rate` of job job isn't modelled" in " ".join(said.out.split())
     document = json.loads(Path("runs/few-simulated/matrix.json").read_text())
-    assert document["mixes"]["lossy"]["variants"]["m-1-linear"]["mean_s"] > 0
+    assert document["scenarios"]["lossy"]["variants"]["m-1-linear"]["mean_s"] > 0
     assert main(["simulate", "few.yaml", "--only", "same"]) == 0
     assert "same: finished before" in capsys.readouterr().err
     environment = Path("runs/few-simulated/same/environment.json")
