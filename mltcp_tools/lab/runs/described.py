@@ -86,11 +86,11 @@ class DescribedExperiment:
         described = self.variants.get(variant, {})
         if described.get("base") in self.variants:
             return str(described["base"])
-        variant = CONGESTION_CONTROLS.get(str(described.get("cc")))
-        if variant is None:
+        own = CONGESTION_CONTROLS.get(str(described.get("cc")))
+        if own is None:
             return None
         plain = (name for name in self.variants if not self.treatments_of(name))
-        return next((name for name in plain if self.variants[name].get("cc") == variant.base), None)
+        return next((name for name in plain if self.variants[name].get("cc") == own.base), None)
 
     def treatments_of(self, variant: str) -> dict[str, Any]:
         """The treatments of a variant, name -> settings."""
