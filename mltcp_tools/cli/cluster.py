@@ -48,7 +48,8 @@ def command() -> None:
     default=("mltcp",),
     show_default=True,
     metavar="A,B,…",
-    help="Rule for jobs on a link: reno, mltcp, turns, rates, priorities, aggregation and others.",
+    help="Rule for jobs on a link: reno, mltcp, time shifts, rates, priorities, aggregation and"
+    " others.",
 )
 @click.option(
     "--pairs",

@@ -140,15 +140,16 @@ def server(
 )
 @shown_option("--seed", type=click.IntRange(0), default=1, help="Seed of the jitter.")
 @click.option(
-    "--turn",
+    "--period",
     type=SECONDS,
     help="Communicate once per this time, as `mltcp plan` says; bursts that are early wait.",
 )
-@click.option("--shift", type=SECONDS, help="Time from the start to the first turn; with --turn.")
+@click.option("--shift", type=SECONDS, help="Time from the start to the first slot; with --period.")
 @click.option(
     "--realign",
     type=FRACTION,
-    help="Take the next turn when late by more than this share of one; with --turn.  [default: 5%]",
+    help="Take the next slot when late by more than this share of one; with --period.  [default:"
+    " 5%]",
 )
 @click.option("--cc", metavar="NAME", help="Congestion control of the sending sockets.")
 @shown_option("--job", default="job", help="Name in the result.")
@@ -185,15 +186,15 @@ def client(**options: Any) -> None:
 
 def _described(options: dict[str, Any]) -> JobSpec:
     """The job that the command line describes."""
-    from mltcp_tools.lab.emulator.time_shift import Turns
+    from mltcp_tools.lab.emulator.time_shift import TimeShift
 
-    turns = {
+    time_shifts = {
         field: options[name]
-        for name, field in (("turn", "turn_s"), ("shift", "shift_s"), ("realign", "realign"))
+        for name, field in (("slot", "period_s"), ("shift", "shift_s"), ("realign", "realign"))
         if options[name] is not None
     }
-    if turns and "turn_s" not in turns:
-        raise UsageError("--shift and --realign need a --turn.")
+    if time_shifts and "period_s" not in time_shifts:
+        raise UsageError("--shift and --realign need a --period.")
     said = _read(options, ExperimentJob)
     if missing := [f"--{name}" for name in ("bytes", "compute") if said.get(name) is None]:
         raise UsageError(f"The job's size is missing; give {' and '.join(missing)}.")
@@ -206,4 +207,4 @@ def _described(options: dict[str, Any]) -> JobSpec:
         start_delay=job.start or 0.0,
         cc=options["cc"],
     )
-    return dataclasses.replace(spec, turns=Turns(**turns) if turns else None)
+    return dataclasses.replace(spec, time_shifts=TimeShift(**time_shifts) if time_shifts else None)

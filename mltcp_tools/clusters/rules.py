@@ -25,7 +25,7 @@ from mltcp_tools.lab.experiments.treatments import (
     PrioritiesSettings,
     RatesSettings,
     Settings,
-    TurnsSettings,
+    TimeShiftSettings,
 )
 
 FAIR = Rule("fair")
@@ -58,19 +58,19 @@ can't be told from no effect."""
 class Treatment:
     """A treatment of jobs that contend.
 
-    rule: how links are shared. turns: bursts begin at shifts that planning gives (Cassini).
+    rule: how links are shared. time_shifts: bursts begin at shifts that planning gives (Cassini).
     aggregated: the network adds up gradients, so that a link carries each once.
     """
 
     name: str
     rule: Rule
-    turns: bool = False
+    time_shifts: bool = False
     aggregated: bool = False
 
 
 _RENO, _MLTCP = Treatment("reno", RENO), Treatment("mltcp", TWO_WAY["mltcp"])
 _APPLIED: dict[type[Settings], Callable[[Treatment], Treatment]] = {
-    TurnsSettings: lambda base: replace(base, turns=True),
+    TimeShiftSettings: lambda base: replace(base, time_shifts=True),
     RatesSettings: lambda base: replace(base, rule=RATES),
     PrioritiesSettings: lambda base: replace(base, rule=PRIORITIES),
 }

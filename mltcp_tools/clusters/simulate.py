@@ -22,7 +22,7 @@ from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
 from mltcp_tools.clusters.outcome import Done, Outcome
 from mltcp_tools.clusters.policies.speeds import efficiency
 from mltcp_tools.clusters.rules import Treatment
-from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_turns
+from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
 from mltcp_tools.clusters.troubles import needed, troubles_of
 from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, Shared, View
 from mltcp_tools.clusters.workload import Workload, lone_iteration_s
@@ -187,8 +187,8 @@ class ClusterSimulator:
         # A host must be there before its guest.
         for number in sorted(begun, key=lambda each: isinstance(decision[each], Shared)):
             self._start(number, decision[number])
-        if self._treatment.turns:
-            self._plan_turns()
+        if self._treatment.time_shifts:
+            self._plan_time_shifts()
 
     def _start(self, number: int, allocation: Allocation) -> None:
         state, job = self._waiting.pop(number), self._workload.jobs[number]
@@ -284,22 +284,22 @@ class ClusterSimulator:
         state.allocation = {}
         self._waiting[number] = state
 
-    def _plan_turns(self) -> None:
-        """Turns of the jobs that run now."""
+    def _plan_time_shifts(self) -> None:
+        """Time shifts of the jobs that run now."""
         sharing = [
             Sharing(str(number), self._runs[number].phases) for number in sorted(self._running)
         ]
-        turns = plan_turns(self._topology, sharing)
+        time_shifts = plan_time_shifts(self._topology, sharing)
         for job in sharing:
-            turn = turns.get(job.name)
+            slot = time_shifts.get(job.name)
             engine = self._runs[int(job.name)].engine
-            if turn is None or not turn.turn_s:
-                self._engine.turns(engine, 0.0, 0.0, 0.0)
+            if slot is None or not slot.period_s:
+                self._engine.time_shifts(engine, 0.0, 0.0, 0.0)
                 continue
-            # Turns count from the start of time, so that a plan that stays moves nobody.
-            due_s = turn.due_s % turn.turn_s
-            due_s += math.ceil((self._now_s - due_s) / turn.turn_s) * turn.turn_s
-            self._engine.turns(engine, turn.turn_s, due_s, SLACK * turn.turn_s)
+            # Time shifts count from the start of time, so that a plan that stays moves nobody.
+            due_s = slot.due_s % slot.period_s
+            due_s += math.ceil((self._now_s - due_s) / slot.period_s) * slot.period_s
+            self._engine.time_shifts(engine, slot.period_s, due_s, SLACK * slot.period_s)
 
     def _suffer(self, kind: str, server: int, value: float) -> None:
         if kind == "slow":

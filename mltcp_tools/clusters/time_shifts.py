@@ -1,4 +1,5 @@
-"""Turns for jobs that share links: the planner's shifts (Cassini), for whole clusters at once."""
+"""Time shifts for jobs that share links: the planner's shifts (Cassini), for whole clusters at
+once."""
 
 from __future__ import annotations
 
@@ -21,15 +22,16 @@ from mltcp_tools.lab.profiling.profile import Profile
 ANGLE_DEG = 15.0
 TOLERANCE = 0.02
 FITS = 0.95
-"""Jobs whose worst link scores less have no turns: slower turns would cost more than collisions."""
+"""Jobs whose worst link scores less have no time shifts: slower time shifts would cost more than
+collisions."""
 MOST_JOBS = 8
 MOST_STEPS = 1000
-"""Groups of more jobs that links connect, or whose circle has more steps, are left without turns: a
-plan would take longer than the jobs that it is for stay together."""
+"""Groups of more jobs that links connect, or whose circle has more steps, are left without time
+shifts: a plan would take longer than the jobs that it is for stay together."""
 SLACK = 0.05
 ROOM = 0.03
-"""Share by which turns are longer than iterations alone, which absorbs delays: with jitter of 3 %,
-a turn that is missed costs more than longer ones."""
+"""Share by which time shifts are longer than iterations alone, which absorbs delays: with jitter of
+3 %, a slot that is missed costs more than longer ones."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,10 @@ class Sharing:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """A job's turns, seconds: from one to the next, the first one after a common start."""
+class JobTimeShift:
+    """A job's time shifts, seconds: from one to the next, the first one after a common start."""
 
-    turn_s: float
+    period_s: float
     due_s: float
 
 
@@ -61,15 +63,15 @@ def score(topology: Topology, jobs: Sequence[Sharing], around: int) -> float:
     return worst
 
 
-def plan_turns(topology: Topology, jobs: Sequence[Sharing]) -> dict[str, Turn]:
-    """Turns of all jobs that share a link which they can fill; others have none."""
-    turns: dict[str, Turn] = {}
+def plan_time_shifts(topology: Topology, jobs: Sequence[Sharing]) -> dict[str, JobTimeShift]:
+    """Time shifts of all jobs that share a link which they can fill; others have none."""
+    time_shifts: dict[str, JobTimeShift] = {}
     shared = _shared(topology, jobs)
     for part in components(affinity_graph(shared, list(shared))):
         plan = _planned(topology, [job for job in jobs if (JOB, job.name) in part])
         if plan and plan[0] >= FITS:
-            turns |= plan[1]
-    return turns
+            time_shifts |= plan[1]
+    return time_shifts
 
 
 def _shared(topology: Topology, jobs: Sequence[Sharing]) -> Members:
@@ -96,8 +98,10 @@ def _lone_bps(phase: Phase, rates: Sequence[float]) -> float:
     return min(rates[link] / times for link, times in phase.crossings.items())
 
 
-def _planned(topology: Topology, jobs: Sequence[Sharing]) -> tuple[float, dict[str, Turn]] | None:
-    """The least score of a link that the jobs share, and their turns; None without a plan."""
+def _planned(
+    topology: Topology, jobs: Sequence[Sharing]
+) -> tuple[float, dict[str, JobTimeShift]] | None:
+    """The least score of a link that the jobs share, and their time shifts; None without a plan."""
     if len(jobs) > MOST_JOBS:
         return None
     rates = topology.rates_bps
@@ -111,14 +115,14 @@ def _planned(topology: Topology, jobs: Sequence[Sharing]) -> tuple[float, dict[s
     plan = _plan(profiles, crossed)
     if plan is None:
         return None
-    return plan[0], {job.name: turn for job, turn in zip(jobs, plan[1], strict=True)}
+    return plan[0], {job.name: slot for job, slot in zip(jobs, plan[1], strict=True)}
 
 
 @lru_cache(maxsize=4096)
 def _plan(
     profiles: tuple[Profile, ...],
     crossed: tuple[tuple[str, float, tuple[tuple[str, int], ...]], ...],
-) -> tuple[float, list[Turn]] | None:
+) -> tuple[float, list[JobTimeShift]] | None:
     """Of jobs and (link, its rate in bit/s, crossings by job): what `_planned` gives."""
     placement: dict[str, dict[str, int]] = {profile.name: {} for profile in profiles}
     for link, _, on in crossed:
@@ -136,7 +140,7 @@ def _plan(
         return None
     stretch = 1 + ROOM + max(0.0, 1 - plan.worst)
     return plan.worst, [
-        Turn(
+        JobTimeShift(
             plan.periods[profile.name] * stretch,
             plan.shifts[profile.name] * stretch + profile.phases[0].start_s,
         )

@@ -21,7 +21,7 @@ link: {rate: 100mbit, queue: 30kB}
 jobs: [{count: 2, bytes: 500kB, compute: 160ms}]
 variants:
   cubic: {cc: cubic}
-  planned: {cc: cubic, treatment: {turns: {}}}
+  planned: {cc: cubic, treatment: {time_shifts: {}}}
 iterations: 10
 repetitions: 1
 alone: {iterations: 4}
@@ -56,12 +56,15 @@ def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None
 
     plan = json.loads((folder / "plan.json").read_text())["variants"]["planned"]
     assert 0 < plan["score"] <= plan["bound"]
-    turns = plan["turns"]
-    assert set(turns) == {"job-1", "job-2"}
+    time_shifts = plan["time_shifts"]
+    assert set(time_shifts) == {"job-1", "job-2"}
     result = summarise(run).document()
     shown = result["variants"]["planned"]["plan"]
     for job, each in shown["jobs"].items():
-        assert (each["shift_s"], each["turn_s"]) == (turns[job]["shift_s"], turns[job]["turn_s"])
+        assert (each["shift_s"], each["period_s"]) == (
+            time_shifts[job]["shift_s"],
+            time_shifts[job]["period_s"],
+        )
         assert each["realigned"] >= 0
     assert f"planned: score {plan['score']:.3f} of at most {plan['bound']:.3f}" in render_text(
         result
@@ -70,7 +73,9 @@ def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None
     planned = iterations[iterations["variant"] == "planned"]
     assert (planned["waited_s"] > 0).any()
     for job, own in planned[planned["iteration"] == 1].groupby("job"):
-        assert (own["start_s"] >= turns[job]["shift_s"] - 1e-6).all()  # delayed, never hastened
+        assert (
+            own["start_s"] >= time_shifts[job]["shift_s"] - 1e-6
+        ).all()  # delayed, never hastened
     unplanned = iterations[iterations["variant"] != "planned"]
     assert (unplanned["realigned"] == 0).all()
     assert (unplanned["waited_s"] == 0).all()

@@ -32,7 +32,8 @@ class Simulated:
 
 
 class SimulatedWorld(World):
-    """The jobs, one iteration of each at a time. spoil: what makes two turns unlike, by times."""
+    """The jobs, one iteration of each at a time. spoil: what makes two time shifts unlike, by
+    times."""
 
     def __init__(self, seed: int, jobs: Mapping[str, Simulated]) -> None:
         self.jobs = dict(jobs)
@@ -84,12 +85,12 @@ class SimulatedWorld(World):
         self._now += longest
         return found
 
-    def begin_turn(self) -> int:
+    def begin_slot(self) -> int:
         self._begun.append(self._now)
         return len(self._begun) - 1
 
-    def end_turn(self, turn: int) -> Counted:
-        came = self._begun[turn] < self.third_s < self._now
+    def end_slot(self, slot: int) -> Counted:
+        came = self._begun[slot] < self.third_s < self._now
         return Counted(["Job third began meanwhile."] if came else [], {})
 
     def unlike(self, one: int, other: int) -> list[str]:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What happens to a job: it computes, waits for its turn, sends, and begins again. */
+/* What happens to a job: it computes, waits for its slot, sends, and begins again. */
 #include <math.h>
 #include "internal.h"
 
@@ -86,14 +86,14 @@ static void refill(struct flow *flow, const struct list *chain, uint64_t now)
 }
 
 /* The instant at which a burst that is ready may begin. */
-static uint64_t take_turn(struct job *job, uint64_t ready)
+static uint64_t take_slot(struct job *job, uint64_t ready)
 {
-	uint64_t turn = job->spec.turn_ns, at;
+	uint64_t slot = job->spec.period_ns, at;
 
 	if (ready > job->moment.due && ready - job->moment.due > job->spec.slack_ns)
-		job->moment.due += (ready - job->moment.due + turn - 1) / turn * turn;
+		job->moment.due += (ready - job->moment.due + slot - 1) / slot * slot;
 	at = ready > job->moment.due ? ready : job->moment.due;
-	job->moment.due += turn;
+	job->moment.due += slot;
 	return at;
 }
 
@@ -106,8 +106,8 @@ void begin_phase(struct flow *flow, uint32_t number, uint64_t now)
 
 	moment->state = COMPUTING;
 	moment->asked = now + (uint64_t)llround((double)compute * job->spec.slow);
-	if (!moment->phase && spec->turn_ns)
-		moment->asked = take_turn(job, moment->asked);
+	if (!moment->phase && spec->period_ns)
+		moment->asked = take_slot(job, moment->asked);
 	set_at(flow, number, moment->asked + (spec->bytes[moment->phase] ? spec->lag_ns : 0));
 }
 

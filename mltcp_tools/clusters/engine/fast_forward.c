@@ -45,7 +45,7 @@ void consider_counting(struct flow *flow, uint32_t number, uint64_t now)
 	const struct moment *moment = &job->moment;
 
 	/* At the beginning of an iteration, before its first event. */
-	if (!flow->rule.count || job->record || job->spec.turn_ns || job->ended || moment->row ||
+	if (!flow->rule.count || job->record || job->spec.period_ns || job->ended || moment->row ||
 	    moment->phase || moment->state != COMPUTING || moment->began != now ||
 	    !meets_nobody(flow, job))
 		return;

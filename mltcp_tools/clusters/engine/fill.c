@@ -23,7 +23,7 @@ static void make_room(struct fill *fill, const struct flow *flow, const struct l
 		RESIZE(fill->most, fill->job_room);
 		RESIZE(fill->weight, fill->job_room);
 		RESIZE(fill->share, fill->job_room);
-		RESIZE(fill->turns, fill->job_room);
+		RESIZE(fill->time_shifts, fill->job_room);
 	}
 	if (crossings >= fill->crossing_room) {
 		fill->crossing_room = 2 * crossings + 8;
@@ -98,7 +98,7 @@ static void gather(struct flow *flow, const struct list *chain)
 /* With the links to themselves, who would be done first? Of equals, who asked first. */
 static int goes_before(const void *a, const void *b)
 {
-	const struct turn *x = a, *y = b;
+	const struct slot *x = a, *y = b;
 
 	if (x->wait != y->wait)
 		return x->wait < y->wait ? -1 : 1;
@@ -114,12 +114,12 @@ static void fill_in_order(struct flow *flow, const struct list *chain)
 	for (uint32_t i = 0; i < chain->count; i++) {
 		const struct moment *moment = &flow->jobs[chain->items[i]].moment;
 
-		fill->turns[i] =
-			(struct turn){(double)moment->left / fill->most[i], moment->asked, i};
+		fill->time_shifts[i] =
+			(struct slot){(double)moment->left / fill->most[i], moment->asked, i};
 	}
-	qsort(fill->turns, chain->count, sizeof(*fill->turns), goes_before);
+	qsort(fill->time_shifts, chain->count, sizeof(*fill->time_shifts), goes_before);
 	for (uint32_t i = 0; i < chain->count; i++)
-		fill_one(&fill->filling, fill->turns[i].place);
+		fill_one(&fill->filling, fill->time_shifts[i].place);
 }
 
 void fill_chain(struct flow *flow, const struct list *chain)

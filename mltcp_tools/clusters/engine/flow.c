@@ -61,7 +61,7 @@ static void free_fill(struct fill *fill)
 	free(fill->share);
 	free(fill->crossings);
 	free(fill->links);
-	free(fill->turns);
+	free(fill->time_shifts);
 }
 
 void flow_free(struct flow *flow)
@@ -166,11 +166,11 @@ void flow_remove(struct flow *flow, uint32_t number)
 	push(&flow->free_jobs, number);
 }
 
-void flow_turns(struct flow *flow, uint32_t number, uint64_t turn_ns, uint64_t due_ns,
+void flow_time_shifts(struct flow *flow, uint32_t number, uint64_t period_ns, uint64_t due_ns,
 		uint64_t slack_ns)
 {
 	bring_up(flow, number, flow->now);
-	flow->jobs[number].spec.turn_ns = turn_ns;
+	flow->jobs[number].spec.period_ns = period_ns;
 	flow->jobs[number].spec.slack_ns = slack_ns;
 	flow->jobs[number].moment.due = due_ns;
 }

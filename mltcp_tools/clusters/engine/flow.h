@@ -37,9 +37,9 @@ struct flow_job {
 	uint64_t iterations;
 	uint64_t start_ns;
 	uint64_t lag_ns; /* from the start of a burst until it has its speed */
-	uint64_t turn_ns; /* from one turn to the next, 0: bursts begin when they are ready */
-	uint64_t due_ns; /* its first turn */
-	uint64_t slack_ns; /* how late a burst may be and still take its turn */
+	uint64_t period_ns; /* from one slot to the next, 0: bursts begin when they are ready */
+	uint64_t due_ns; /* its first slot */
+	uint64_t slack_ns; /* how late a burst may be and still take its slot */
 	uint64_t seed; /* of its luck */
 	double luck; /* standard deviation of its weight's logarithm */
 	uint32_t lasting; /* bursts for which a draw of it lasts, at least 1 */
@@ -74,8 +74,8 @@ void flow_free(struct flow *flow);
 uint32_t flow_add(struct flow *flow, const struct flow_job *job, struct flow_iteration *record);
 void flow_remove(struct flow *flow, uint32_t job);
 
-/* Turns from the next iteration on; turn_ns 0: none. */
-void flow_turns(struct flow *flow, uint32_t job, uint64_t turn_ns, uint64_t due_ns,
+/* TimeShift from the next iteration on; period_ns 0: none. */
+void flow_time_shifts(struct flow *flow, uint32_t job, uint64_t period_ns, uint64_t due_ns,
 		uint64_t slack_ns);
 
 /* What of the present iteration's phases is to come is unchanged; later phases take factor times. */

@@ -21,7 +21,7 @@ struct moment {
 	uint64_t left; /* bytes to send */
 	uint64_t began; /* the iteration */
 	uint64_t asked; /* when the burst was ready to begin */
-	uint64_t due; /* its next turn */
+	uint64_t due; /* its next slot */
 	double rate;
 	uint32_t phase, row, burst, level;
 	enum state state;
@@ -67,7 +67,7 @@ struct link {
 };
 
 /* A job in the order of what they have left: scratch of fill.c. */
-struct turn {
+struct slot {
 	double wait; /* nanoseconds until it is done with its links to itself */
 	uint64_t asked; /* since when it wants to send */
 	uint32_t place;
@@ -80,7 +80,7 @@ struct fill {
 	double *most, *weight, *share;
 	struct filling_crossing *crossings;
 	struct filling_link *links;
-	struct turn *turns;
+	struct slot *time_shifts;
 	uint32_t job_room, crossing_room;
 };
 

@@ -69,9 +69,9 @@ class FlowJob:
 
     iterations: until it is done. start_s: when it begins. compute_s: one row of seconds per
     iteration and phase, taken again from the first when used up; None: the phases' own. lag_s: from
-    a burst's begin until it has its speed. turn_s, due_s, slack_s: its turns, 0 for none, the first
-    of them, and how late a burst may be and still take its turn. flows: connections that carry a
-    burst. slow: how many times as long it computes.
+    a burst's begin until it has its speed. period_s, due_s, slack_s: its time shifts, 0 for none,
+    the first of them, and how late a burst may be and still take its slot. flows: connections that
+    carry a burst. slow: how many times as long it computes.
     """
 
     phases: tuple[Phase, ...]
@@ -79,7 +79,7 @@ class FlowJob:
     start_s: float = 0.0
     compute_s: npt.NDArray[np.float64] | None = None
     lag_s: float = 0.0
-    turn_s: float = 0.0
+    period_s: float = 0.0
     due_s: float = 0.0
     slack_s: float = 0.0
     seed: int = 1
@@ -172,7 +172,7 @@ class FlowSimulator:
             "iterations": job.iterations,
             "start_ns": _ns(job.start_s),
             "lag_ns": _ns(job.lag_s),
-            "turn_ns": _ns(job.turn_s),
+            "period_ns": _ns(job.period_s),
             "due_ns": _ns(job.due_s),
             "slack_ns": _ns(job.slack_s),
             "seed": job.seed,
@@ -192,9 +192,10 @@ class FlowSimulator:
         self._lib.flow_remove(self._flow, job)
         self._records.pop(job, None)
 
-    def turns(self, job: int, turn_s: float, due_s: float, slack_s: float) -> None:
-        """Give the job turns from its next iteration on; a `turn_s` of 0 takes them away."""
-        self._lib.flow_turns(self._flow, job, _ns(turn_s), _ns(due_s), _ns(slack_s))
+    def time_shifts(self, job: int, period_s: float, due_s: float, slack_s: float) -> None:
+        """Give the job time shifts from its next iteration on; a `period_s` of 0 takes them
+        away."""
+        self._lib.flow_time_shifts(self._flow, job, _ns(period_s), _ns(due_s), _ns(slack_s))
 
     def slow(self, job: int, factor: float) -> None:
         """Let the job compute `factor` times as long from its next phase on: a straggler."""

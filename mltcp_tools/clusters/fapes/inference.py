@@ -215,8 +215,8 @@ def replayed(
     found: list[Request] = []
     for _ in range(tenants):
         shift_s = float(draw.uniform(0, span_s))
-        for turn in range(-1, math.ceil(hours * 3600 / span_s)):
-            at_s = arrivals + turn * span_s + shift_s
+        for slot in range(-1, math.ceil(hours * 3600 / span_s)):
+            at_s = arrivals + slot * span_s + shift_s
             share = 1 - swing / 2 * (1 - np.cos(2 * math.pi * at_s / 43_200))
             kept = (draw.uniform(size=len(at_s)) < share) & (at_s >= 0) & (at_s < hours * 3600)
             found += [

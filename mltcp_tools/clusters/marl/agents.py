@@ -25,7 +25,7 @@ Question = tuple[JobState, list[JobState]]
 
 
 class Meeting:
-    """The leaves' agents settle one decision: in each turn, every leaf with a host that has no
+    """The leaves' agents settle one decision: in each slot, every leaf with a host that has no
     guest names one of its candidates or declines; where two name the same, the pair that is
     predicted to do more together gets it, and the other leaf is asked again."""
 
@@ -141,7 +141,7 @@ class Agents(nn.Module):  # type: ignore[misc]
 
 @dataclass
 class Step:
-    """A turn of a Meeting. seen: what the agents saw. picks, logs, gains: of each leaf, its pick,
+    """A slot of a Meeting. seen: what the agents saw. picks, logs, gains: of each leaf, its pick,
     the logarithm of its probability, and the new pair's gain. value: the critic's. shared: the
     reward of all, minus the time that jobs spend until the next decision over all their lone
     time."""

@@ -13,7 +13,7 @@ CANDIDATES = 4
 
 class Cassini:
     """First come first served with backfilling; each job goes where it fits best with its
-    neighbours on shared links. Shifts are the treatment `turns`, which goes with it."""
+    neighbours on shared links. Shifts are the treatment `time_shifts`, which goes with it."""
 
     name = "cassini"
     round_s: float | None = None

@@ -65,7 +65,7 @@ def _possible(result: Result, variant: str) -> str:
     entry, bound = result.variants[variant], result.schedules.get("bound")
     if not bound:
         return "What would be possible isn't known, as the jobs' own needs aren't."
-    best = f"The best possible is {_mean(bound)}, with perfect turns"
+    best = f"The best possible is {_mean(bound)}, with perfect interleaving"
     gain = entry.captured_gain
     if gain is None:
         return f"{best}."

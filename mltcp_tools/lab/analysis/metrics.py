@@ -5,7 +5,7 @@ Definitions that need more than a name:
 overlap
     The fraction of communication time during which at least one other job communicates too. Only
     the time while all jobs of a repetition still run counts. Waiting for the link counts as
-    communication, so the bound's overlap is not 0: it is what perfect turns leave.
+    communication, so the bound's overlap is not 0: it is what perfect interleaving leave.
 
 interleaved from
     An iteration of a job is undisturbed when its communication time is at most 1.5 times the job's

@@ -1,4 +1,5 @@
-"""Variants whose jobs keep to planned turns: what was planned, and how often jobs re-aligned."""
+"""Variants whose jobs keep to planned time shifts: what was planned, and how often jobs
+re-aligned."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from mltcp_tools.lab.analysis.result import PlannedJob, PlanResult, Realigned, fields_of
-from mltcp_tools.lab.experiments.treatments import TurnsSettings
+from mltcp_tools.lab.experiments.treatments import TimeShiftSettings
 from mltcp_tools.lab.runs.folder import PLAN, PLAN_SCHEMA
 from mltcp_tools.lab.runs.run import Run
 
@@ -20,7 +21,7 @@ def planned_of(run: Run, problems: list[str]) -> dict[str, PlanResult]:
     variants = [
         variant
         for variant in run.variant_names
-        if TurnsSettings.name in run.experiment.treatments_of(variant)
+        if TimeShiftSettings.name in run.experiment.treatments_of(variant)
     ]
     if not variants:
         return {}
@@ -49,14 +50,14 @@ def _read_plans(path: Path, problems: list[str]) -> dict[str, Any]:
 
 def _entry(plan: object, table: pd.DataFrame) -> PlanResult:
     known = plan if isinstance(plan, dict) else {}
-    turns = known.get("turns")
+    time_shifts = known.get("time_shifts")
     jobs = {}
     for job, rows in table.groupby("job", sort=False):
-        turn = turns.get(job) if isinstance(turns, dict) else None
-        described = turn if isinstance(turn, dict) else {}
+        slot = time_shifts.get(job) if isinstance(time_shifts, dict) else None
+        described = slot if isinstance(slot, dict) else {}
         jobs[str(job)] = PlannedJob(
             shift_s=_number(described.get("shift_s")),
-            turn_s=_number(described.get("turn_s")),
+            period_s=_number(described.get("period_s")),
             **fields_of(_realigned(rows)),
         )
     return PlanResult(

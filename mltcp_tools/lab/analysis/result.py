@@ -170,25 +170,25 @@ class Phase:
 
 @dataclass(kw_only=True)
 class Realigned:
-    """The jobs' keeping of their turns."""
+    """The jobs' keeping of their time shifts."""
 
     realigned: int | None
     """The times that jobs re-aligned."""
     realigned_per_minute: float | None
     """The same per minute and job."""
     waited_s: float | None
-    """Mean wait of an iteration for its turn."""
+    """Mean wait of an iteration for its slot."""
 
 
 @dataclass(kw_only=True)
-class _Turn:
+class _TimeShift:
     shift_s: float | None
-    turn_s: float | None
+    period_s: float | None
 
 
 @dataclass(kw_only=True)
-class PlannedJob(Realigned, _Turn):
-    """One job's turns: when the first begins, how long one is, and how it kept to them."""
+class PlannedJob(Realigned, _TimeShift):
+    """One job's time shifts: when the first begins, how long one is, and how it kept to them."""
 
 
 @dataclass(kw_only=True)
@@ -200,12 +200,12 @@ class _Scores:
     bound: float | None
     """A score that no shifts exceed."""
     stretch: float | None
-    """By what share turns are longer than iterations alone."""
+    """By what share time shifts are longer than iterations alone."""
 
 
 @dataclass(kw_only=True)
 class PlanResult(Realigned, _Scores):
-    """A variant whose jobs keep to planned turns (planned.py)."""
+    """A variant whose jobs keep to planned time shifts (planned.py)."""
 
     jobs: dict[str, PlannedJob]
 

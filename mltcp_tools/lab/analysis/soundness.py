@@ -117,7 +117,7 @@ def warnings_of(run: Run, result: Result) -> list[str]:
         *_no_jitter(run),
         *_few(result),
         *_blind_backend(result),
-        *_missed_turns(result),
+        *_missed_slots(result),
     ]
 
 
@@ -218,7 +218,7 @@ def _blind_backend(result: Result) -> list[str]:
     return sentences
 
 
-def _missed_turns(result: Result) -> list[str]:
+def _missed_slots(result: Result) -> list[str]:
     sentences = []
     for variant, entry in result.variants.items():
         realigned = entry.plan.realigned if entry.plan else None
@@ -226,8 +226,8 @@ def _missed_turns(result: Result) -> list[str]:
         if realigned and iterations and realigned > MANY_REALIGNED * iterations:
             sentences.append(
                 f"In variant {variant} {realigned} of {iterations} iterations came too late for"
-                f" their turn,"
+                f" their slot,"
                 " which cost most of one each: the jobs vary more than the plan allows for; more"
-                " `room` gives longer turns and fewer of these."
+                " `room` gives longer time shifts and fewer of these."
             )
     return sentences

@@ -248,7 +248,7 @@ def _parameters(result: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 def plans_table(result: Mapping[str, Any]) -> str:
-    """Per variant with a plan and job: its shift and turn, and how it kept to them."""
+    """Per variant with a plan and job: its shift and slot, and how it kept to them."""
     rows: list[list[str] | None] = []
     scores = []
     for variant, entry in result["variants"].items():
@@ -261,7 +261,7 @@ def plans_table(result: Mapping[str, Any]) -> str:
             [
                 clip(variant),
                 clip(job),
-                *(_milliseconds(each[key]) for key in ("shift_s", "turn_s", "waited_s")),
+                *(_milliseconds(each[key]) for key in ("shift_s", "period_s", "waited_s")),
                 number(each["realigned"], ".0f"),
                 number(each["realigned_per_minute"], ".1f"),
             ]
@@ -270,12 +270,13 @@ def plans_table(result: Mapping[str, Any]) -> str:
         per_minute = number(plan["realigned_per_minute"], ".1f")
         scores.append(
             f"{variant}: score {number(plan['score'], '.3f')} of at most"
-            f" {number(plan['bound'], '.3f')}, turns {number(plan['stretch'], '.1%')} longer than"
+            f" {number(plan['bound'], '.3f')}, time shifts {number(plan['stretch'], '.1%')}"
+            f" longer than"
             f" iterations alone, {per_minute} re-alignments per minute and job"
         )
     if not rows:
         return ""
-    head = ["variant", "job", "shift ms", "turn ms", "waits", "re-aligned", "per minute"]
+    head = ["variant", "job", "shift ms", "slot ms", "waits", "re-aligned", "per minute"]
     lines = [textwrap.fill(f"{each}.", WIDTH, break_on_hyphens=False) for each in scores]
     return "\n".join([table(head, rows), *lines])
 

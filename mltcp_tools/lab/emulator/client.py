@@ -142,8 +142,8 @@ class Client:
     def _first_start(self, common: float) -> float:
         """Return the start of iteration 1, where `common` is the start of all jobs."""
         ready = max(common + self._spec.start_delay_s, time.monotonic())
-        turns = self._spec.turns
-        return ready if turns is None else turns.first(common, ready)
+        time_shifts = self._spec.time_shifts
+        return ready if time_shifts is None else time_shifts.first(common, ready)
 
     def _wait_until(self, instant: float) -> None:
         """Sleep until `instant`, watching the peer and the control descriptor."""
@@ -177,7 +177,7 @@ class Client:
         end = start
         burst_number = 0
         first_due = start + spec.compute_s / spec.bursts
-        pace = None if spec.turns is None else Pace(spec.turns, first_due)
+        pace = None if spec.time_shifts is None else Pace(spec.time_shifts, first_due)
         for number, compute_s in enumerate(computes, 1):
             if spec.duration_s is not None and end - start >= spec.duration_s:
                 return

@@ -18,7 +18,7 @@ import numpy as np
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.compression import LEAST_SHARE, Compression
 from mltcp_tools.lab.emulator.patterns import Pattern, sizes, split
-from mltcp_tools.lab.emulator.time_shift import Turns
+from mltcp_tools.lab.emulator.time_shift import TimeShift
 
 Direction = Literal["send", "receive", "both"]
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
@@ -48,7 +48,8 @@ class JobSpec:
     arrived since its last ones, as the ends of a ring all-reduce do; bytes. `rate_bps`, with
     direction "send": the job hands over no more than that while it sends; bits per second.
 
-    `turns`: the first burst of each iteration keeps to these; None: it begins when it is ready.
+    `time_shifts`: the first burst of each iteration keeps to these; None: it begins when it is
+    ready.
 
     `pattern`: the job has several ranks, and `bytes_per_iteration` is what `Pattern.tasks` calls
     the size; `flows` connections lead from one rank to another. None: a client that sends to a
@@ -79,7 +80,7 @@ class JobSpec:
     active: int | None = None
     chunk: int | None = None
     rate_bps: int | None = None
-    turns: Turns | None = None
+    time_shifts: TimeShift | None = None
     pattern: Pattern | None = None
     compress: Compression | None = None
 
@@ -133,8 +134,8 @@ class JobSpec:
             f"the straggler factor must be more than 0, not {self.straggler_factor}",
         )
         _require(
-            self.turns is None or self.turns.turn_s >= self.compute_s,
-            f"no turn can be shorter than the compute time of {self.compute_s:g} s",
+            self.time_shifts is None or self.time_shifts.period_s >= self.compute_s,
+            f"no slot can be shorter than the compute time of {self.compute_s:g} s",
         )
         _require(
             self.compress is None or 0 < self.compress.to < 1,
@@ -173,7 +174,14 @@ class JobSpec:
         if self.pattern is None:
             return
         plain = self.bursts == 1 and self.direction == "send" and self.iterations is not None
-        others = (self.weights, self.active, self.chunk, self.rate_bps, self.turns, self.duration_s)
+        others = (
+            self.weights,
+            self.active,
+            self.chunk,
+            self.rate_bps,
+            self.time_shifts,
+            self.duration_s,
+        )
         _require(
             plain and self.compress is None and all(each is None for each in others),
             f"the pattern {self.pattern.kind} has its own bursts and directions, and a number of"
@@ -191,8 +199,8 @@ class JobSpec:
             raise UsageError("Not a possible job: it must be a JSON object.")
         fields = dict(document)
         try:
-            if fields.get("turns") is not None:
-                fields["turns"] = Turns(**fields["turns"])
+            if fields.get("time_shifts") is not None:
+                fields["time_shifts"] = TimeShift(**fields["time_shifts"])
             if fields.get("pattern") is not None:
                 fields["pattern"] = Pattern(**fields["pattern"])
             if fields.get("compress") is not None:

@@ -5,13 +5,13 @@ The result document is one JSON object:
     schema      "mltcp-emulate/1"
     job         the job's name
     parameters  the JobSpec's fields (cc: as read back from the sockets), host, port, timeout_s,
-                trace_s; turns: {turn_s, shift_s, realign} or null
+                trace_s; time_shifts: {period_s, shift_s, realign} or null
     error       null, or one sentence: why the run ended early
     iterations  iteration (from 1), start, end, compute, bytes, bursts: [burst (from 1), start, end,
                 bytes, first_end: when the first of its flows was done]; only complete iterations;
-                of a job with turns also waited: how long it was ready before it communicated,
+                of a job with time shifts also waited: how long it was ready before it communicated,
                 drift: how long after it was due it was ready, negative for before, and realigned:
-                whether it was too late for this turn and took a later one
+                whether it was too late for this slot and took a later one
     samples     flow, iteration, time, cwnd, ssthresh, rtt_us, retransmits, bytes_acked: the TCP
                 state of the client's sockets while bursts are under way; ssthresh 2147483647 means
                 not set, retransmits counts since the connection began, bytes_acked since the burst
@@ -20,7 +20,7 @@ The result document is one JSON object:
                 p50, p95, p99; null without iterations), goodput_bps (over the time elapsed),
                 burst_goodput_bps (over the time spent communicating) and lateness_s (mean, p50,
                 p99, max): how much later than planned the bursts began, the emulator's own jitter;
-                realignments: how many iterations were realigned, null without turns
+                realignments: how many iterations were realigned, null without time shifts
 
 Times are seconds of CLOCK_MONOTONIC, durations seconds, sizes bytes. `compute` is the planned
 compute time. With direction "both", bytes and goodput count one of the two ways.
@@ -58,7 +58,7 @@ class Burst(NamedTuple):
 
 class Iteration(NamedTuple):
     """Times in CLOCK_MONOTONIC seconds, `compute_s` the planned compute time; `begin`: how its
-    communication kept to the job's turns, None for a job without."""
+    communication kept to the job's time shifts, None for a job without."""
 
     iteration: int
     start: float
@@ -145,7 +145,7 @@ class Result:
                         for b in i.bursts
                     ],
                 }
-                | _kept_turn(i.begin)
+                | _kept_slot(i.begin)
                 for i in self.iterations
             ],
             "samples": [sample._asdict() for sample in self.samples],
@@ -153,7 +153,7 @@ class Result:
         }
 
 
-def _kept_turn(begin: Begin | None) -> dict[str, Any]:
+def _kept_slot(begin: Begin | None) -> dict[str, Any]:
     if begin is None:
         return {}
     return {"waited": begin.waited_s, "drift": begin.drift_s, "realigned": begin.realigned}
@@ -273,5 +273,5 @@ def summary_text(result: Result) -> str:
         lines.append(f"{name:>13}: {numbers}")
     if (realigned := summary["realignments"]) is not None:
         per_minute = realigned * 60 / summary["elapsed_s"]
-        lines.append(f"{'turns':>13}: {realigned} re-alignments, {per_minute:.3g} per minute")
+        lines.append(f"{'time_shifts':>13}: {realigned} re-alignments, {per_minute:.3g} per minute")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A job's turns: the instants at which its communication is due, and how it keeps to them.
+"""A job's time shifts: the instants at which its communication is due, and how it keeps to them.
 
 This is what an agent of Cassini does on a job's host (Rajasekaran et al., NSDI 2024): it can delay
 a communication, never hasten one.
@@ -16,28 +16,28 @@ REALIGN = 0.05
 
 
 @dataclass(frozen=True)
-class Turns:
+class TimeShift:
     """The times at which a job's iterations are due; seconds. Raises UsageError where that makes no
     sense.
 
     The first one is due `shift_s` after the start that all jobs have in common, the others each
-    `turn_s` after the one before. `realign`: the share of a turn by which a communication may drift
-    from when it is due, which is to be late, before the job takes another turn.
+    `period_s` after the one before. `realign`: the share of a slot by which a communication may
+    drift from when it is due, which is to be late, before the job takes another slot.
     """
 
-    turn_s: float
+    period_s: float
     shift_s: float = 0.0
     realign: float = REALIGN
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.turn_s) and self.turn_s > 0):
-            raise UsageError(f"A turn must be more than 0 s, not {self.turn_s}.")
+        if not (math.isfinite(self.period_s) and self.period_s > 0):
+            raise UsageError(f"A slot must be more than 0 s, not {self.period_s}.")
         if not (math.isfinite(self.shift_s) and self.shift_s >= 0):
             raise UsageError(f"A shift must be 0 s or more, not {self.shift_s}.")
         if not 0 < self.realign < 1:
             raise UsageError(
                 f"The drift that makes a job re-align must be more than 0 and less than 100 % of a"
-                f" turn, not {self.realign:.4g}."
+                f" slot, not {self.realign:.4g}."
             )
 
     def first(self, common_s: float, ready_s: float) -> float:
@@ -46,14 +46,14 @@ class Turns:
         common_s: the start that all jobs have in common, on the same clock.
         """
         due_s = common_s + self.shift_s
-        missed = max(0, math.ceil((ready_s - due_s) / self.turn_s))
-        return due_s + missed * self.turn_s
+        missed = max(0, math.ceil((ready_s - due_s) / self.period_s))
+        return due_s + missed * self.period_s
 
 
 class Begin(NamedTuple):
     """The start of a communication, and how long the job has waited for it; `drift_s`: how long
     after it was due the job was ready for it (negative: before); `realigned`: whether it was too
-    late for this turn. Seconds."""
+    late for this slot. Seconds."""
 
     at_s: float
     waited_s: float
@@ -64,8 +64,8 @@ class Begin(NamedTuple):
 class Pace:
     """Says when each communication of a job begins, the first of which is due at `due_s`."""
 
-    def __init__(self, turns: Turns, due_s: float) -> None:
-        self._turns = turns
+    def __init__(self, time_shifts: TimeShift, due_s: float) -> None:
+        self._time_shifts = time_shifts
         self._due_s = due_s
 
     def begin(self, ready_s: float) -> Begin:
@@ -74,11 +74,11 @@ class Pace:
         One that is early waits until it is due. One that is late begins at once, or where it is
         later than the drift allowed, when the next one is due.
         """
-        turn_s = self._turns.turn_s
+        period_s = self._time_shifts.period_s
         drift_s = ready_s - self._due_s
-        realigned = drift_s > self._turns.realign * turn_s
+        realigned = drift_s > self._time_shifts.realign * period_s
         if realigned:
-            self._due_s += math.ceil(drift_s / turn_s) * turn_s
+            self._due_s += math.ceil(drift_s / period_s) * period_s
         at_s = max(ready_s, self._due_s)
-        self._due_s += turn_s
+        self._due_s += period_s
         return Begin(at_s, at_s - ready_s, drift_s, realigned)

@@ -20,7 +20,7 @@ The file is YAML (`reading.load_experiment` reads and validates it):
       mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25, base: cubic}
       told: {cc: mltcp, told: true}
       fine: {cc: mltcp, fine_stamps: true}
-      planned: {cc: cubic, treatment: {turns: {realign: 5%, room: 1%}}}
+      planned: {cc: cubic, treatment: {time_shifts: {realign: 5%, room: 1%}}}
     baseline: cubic
     iterations: 100
     repetitions: 3

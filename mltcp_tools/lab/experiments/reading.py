@@ -21,7 +21,7 @@ from mltcp_tools.lab.experiments.fabric import check_hosts, read_fabric
 from mltcp_tools.lab.experiments.jobs import JOB_FIELDS, ExperimentJob, read_job
 from mltcp_tools.lab.experiments.links import Link, check_paths, read_links
 from mltcp_tools.lab.experiments.neighbours import OWN, Neighbour
-from mltcp_tools.lab.experiments.treatments import TurnsSettings
+from mltcp_tools.lab.experiments.treatments import TimeShiftSettings
 from mltcp_tools.lab.experiments.variants import ALONE, Variant, congestion_control, read_variants
 
 MAX_JOBS = 200
@@ -152,9 +152,9 @@ def _check_variants(
                 " the same.",
                 "variants",
             )
-        if variant.treatment(TurnsSettings) and links and len(jobs) > MAX_PLANNED:
+        if variant.treatment(TimeShiftSettings) and links and len(jobs) > MAX_PLANNED:
             raise top.error(
-                f"{variant.name} can't have turns: over several links planning them takes"
+                f"{variant.name} can't have time shifts: over several links planning them takes"
                 f" {MAX_PLANNED} jobs at most, and there are {len(jobs)}.",
                 "variants",
             )

@@ -37,8 +37,8 @@ def schedule(experiment: Experiment) -> list[tuple[int, list[str]]]:
         names.insert(0, ALONE)
     order = []
     for repetition in range(experiment.repetitions):
-        turn = repetition // 2 % len(names)
-        rotated = names[turn:] + names[:turn]
+        slot = repetition // 2 % len(names)
+        rotated = names[slot:] + names[:slot]
         order.append((repetition + 1, rotated[::-1] if repetition % 2 else rotated))
     return order
 

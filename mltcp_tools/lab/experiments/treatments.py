@@ -1,7 +1,7 @@
 """Treatments of a variant's jobs besides their congestion control, as its file says them.
 
     variants:
-      planned: {cc: cubic, treatment: {turns: {room: 1%}}}
+      planned: {cc: cubic, treatment: {time_shifts: {room: 1%}}}
 
 Each kind of treatment is a class with its settings here, in TREATMENTS. Whoever runs variants has a
 module of the treatment's name that applies it: testbed/treatments and simulator/treatments, which
@@ -55,14 +55,14 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class TurnsSettings(Settings):
-    """The jobs keep to turns that Cassini's planner gives them (planning/variants.py).
+class TimeShiftSettings(Settings):
+    """The jobs keep to time shifts that Cassini's planner gives them (planning/variants.py).
 
-    Turns are longer than the jobs' iterations by the share `room`; a job that drifts by more than
-    the share `realign` of one takes the next.
+    Time shifts are longer than the jobs' iterations by the share `room`; a job that drifts by more
+    than the share `realign` of one takes the next.
     """
 
-    name: ClassVar[str] = "turns"
+    name: ClassVar[str] = "time_shifts"
 
     realign: float = REALIGN
     room: float = 0.01
@@ -160,7 +160,7 @@ class PrioritiesSettings(Settings):
 
 
 TREATMENTS: dict[str, type[Settings]] = {
-    each.name: each for each in (TurnsSettings, RatesSettings, PrioritiesSettings)
+    each.name: each for each in (TimeShiftSettings, RatesSettings, PrioritiesSettings)
 }
 """All treatments, in the order in which they are applied; they are undone in the opposite one."""
 

@@ -1,12 +1,12 @@
-"""Planned turns of an experiment's variants: when each job communicates, from what the jobs do
-alone.
+"""Planned time shifts of an experiment's variants: when each job communicates, from what the jobs
+do alone.
 
 The reference that MLTCP is compared with, after Cassini (Rajasekaran et al., NSDI 2024). Profiles
 come from the run's own variant `alone`; the planner shifts them against each other at the rate at
 which the links carry payload. Jobs that don't fit take longer than alone, whatever their shifts:
-what is missing to a score of 1 is the share of the time for which the link is short, and turns are
-longer by that share, as no job could keep shorter ones. A job's random start doesn't count; one
-that comes late takes the first turn from then on.
+what is missing to a score of 1 is the share of the time for which the link is short, and time
+shifts are longer by that share, as no job could keep shorter ones. A job's random start doesn't
+count; one that comes late takes the first slot from then on.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.lab.emulator.time_shift import Turns
+from mltcp_tools.lab.emulator.time_shift import TimeShift
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.tasks import Task
-from mltcp_tools.lab.experiments.treatments import TurnsSettings
+from mltcp_tools.lab.experiments.treatments import TimeShiftSettings
 from mltcp_tools.lab.experiments.variants import ALONE, Variant
 from mltcp_tools.lab.planning.cluster import PlacementPlan, plan_cluster
 from mltcp_tools.lab.planning.network import PAYLOAD, Link
@@ -45,8 +45,8 @@ class VariantPlan:
     """The times at which the jobs of a variant communicate, and how good these can be.
 
     score, worst: of the jobs as they are, over all shared links and on the worst of them. bound: a
-    score that no shifts exceed. stretch: share by which turns are longer than iterations alone,
-    before they get a common multiple. turns: job -> its turns.
+    score that no shifts exceed. stretch: share by which time shifts are longer than iterations
+    alone, before they get a common multiple. time_shifts: job -> its time shifts.
     """
 
     score: float
@@ -54,7 +54,7 @@ class VariantPlan:
     bound: float
     stretch: float
     capacity_bps: Mapping[str, float]
-    turns: Mapping[str, Turns]
+    time_shifts: Mapping[str, TimeShift]
 
     def to_json(self) -> dict[str, Any]:
         """The variant's entry in the run folder's plan; times in seconds, rates in bit/s."""
@@ -64,7 +64,9 @@ class VariantPlan:
 def planned_variants(experiment: Experiment) -> list[Variant]:
     """The variants that keep to a plan."""
     return [
-        variant for variant in experiment.variants if variant.treatment(TurnsSettings) is not None
+        variant
+        for variant in experiment.variants
+        if variant.treatment(TimeShiftSettings) is not None
     ]
 
 
@@ -79,10 +81,13 @@ def check_plans(experiment: Experiment) -> None:
         )
 
 
-def with_turns(experiment: Experiment, task: Task, turns: Mapping[str, Turns]) -> Task:
-    """The task with its job's turns; one whose start is random then starts with its first turn."""
+def with_time_shift(
+    experiment: Experiment, task: Task, time_shifts: Mapping[str, TimeShift]
+) -> Task:
+    """The task with its job's time shifts; one whose start is random then starts with its first
+    slot."""
     start_s = experiment.job(task.name).start or 0.0
-    spec = dataclasses.replace(task.spec, turns=turns[task.name], start_delay_s=start_s)
+    spec = dataclasses.replace(task.spec, time_shifts=time_shifts[task.name], start_delay_s=start_s)
     return dataclasses.replace(task, spec=spec)
 
 
@@ -104,7 +109,7 @@ def plan_variant(
     """The plan of one variant; `profiles` has every job's."""
     capacity_bps = _capacities(experiment, {each.name: each for each in profiles})
     fit = _plan(experiment, capacity_bps, profiles)
-    settings = variant.settings(TurnsSettings)
+    settings = variant.settings(TimeShiftSettings)
     stretch = settings.room + max(0.0, 1 - fit.worst)
     kept = _plan(experiment, capacity_bps, profiles, stretch)
     return VariantPlan(
@@ -113,8 +118,8 @@ def plan_variant(
         bound=fit.bound,
         stretch=stretch,
         capacity_bps=capacity_bps,
-        turns={
-            job: Turns(kept.periods[job], shift_s, settings.realign)
+        time_shifts={
+            job: TimeShift(kept.periods[job], shift_s, settings.realign)
             for job, shift_s in kept.shifts.items()
         },
     )

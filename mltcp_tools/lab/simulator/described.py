@@ -46,7 +46,7 @@ class Described:
         return self._array([self._job(job, trace) for job in jobs], "struct sim_job[]")
 
     def _job(self, job: PacketJob, trace: float) -> dict[str, Any]:
-        turn_s = job.turns.turn_s if job.turns else 0
+        period_s = job.time_shifts.period_s if job.time_shifts else 0
         return {
             "flows": job.flows,
             "iterations": len(job.compute),
@@ -61,8 +61,8 @@ class Described:
             "chunk": job.chunk,
             "start_ns": nanoseconds(job.start),
             "due_ns": nanoseconds(job.due),
-            "turn_ns": nanoseconds(turn_s),
-            "realign_ns": nanoseconds(job.turns.realign * turn_s) if job.turns else 0,
+            "period_ns": nanoseconds(period_s),
+            "realign_ns": nanoseconds(job.time_shifts.realign * period_s) if job.time_shifts else 0,
             "trace_ns": nanoseconds(job.trace or trace),
             "neighbour": job.neighbour,
             "compute_ns": self._array([nanoseconds(each) for each in job.compute]),

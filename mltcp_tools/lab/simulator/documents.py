@@ -47,10 +47,12 @@ def _of_ranks(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]:
 def _iterations(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]:
     """Return the iterations that are complete."""
     iterations: list[Iteration] = []
-    turns, each_s = spec.turns, spec.compute_s / spec.bursts
-    began = spec.start_delay_s if turns is None else turns.first(0.0, spec.start_delay_s)
+    time_shifts, each_s = spec.time_shifts, spec.compute_s / spec.bursts
+    began = (
+        spec.start_delay_s if time_shifts is None else time_shifts.first(0.0, spec.start_delay_s)
+    )
     began += start
-    pace = None if turns is None else Pace(turns, began + each_s)
+    pace = None if time_shifts is None else Pace(time_shifts, began + each_s)
     count = len(bursts) // spec.bursts
     for number, compute_s in enumerate(islice(compute_times(spec), count)):
         of_it = bursts[number * spec.bursts : (number + 1) * spec.bursts]

@@ -4,7 +4,8 @@ Messages flow like water: at any time each has a rate, and these change when a m
 ends. Ranks do what they do in the packet simulator, tasks that wait for each other.
 
 - `alone`: every job has the fabric to itself, and its own messages share links max-min fairly.
-- `bound`: perfect turns. Links serve the messages of the job whose iteration began to communicate
+- `bound`: perfect interleaving. Links serve the messages of the job whose iteration began to
+communicate
   first, then with what these leave those of the next one, and so on.
 - `fair`: all messages share the links max-min fairly, as under ideal congestion control.
 
@@ -85,11 +86,11 @@ class _Run:
     """All jobs on the same links, from start to end."""
 
     def __init__(
-        self, jobs: Sequence[RankedJob], rates: Mapping[Any, float], *, turns: bool
+        self, jobs: Sequence[RankedJob], rates: Mapping[Any, float], *, time_shifts: bool
     ) -> None:
         self.states = [_State(job) for job in jobs]
         self._links = _links(jobs, rates)
-        self._turns = turns
+        self._time_shifts = time_shifts
         self._first = np.cumsum([0, *(len(job.paths) for job in jobs)])
         self._left = np.zeros(self._first[-1])  # bytes of each connection's present message
         self._latency_s = [each for job in jobs for each in job.latencies_s]
@@ -123,7 +124,7 @@ class _Run:
                     self._done(job, iteration, task)
 
     def _classes(self, active: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
-        if not self._turns:
+        if not self._time_shifts:
             return [active]
         owners = np.searchsorted(self._first, active, side="right") - 1
         order = sorted(set(owners.tolist()), key=lambda job: (self._began(job), job))
@@ -198,7 +199,7 @@ def simulate(
     groups = [[job] for job in jobs] if schedule == "alone" else [list(jobs)]
     rows = []
     for group in groups:
-        run = _Run(group, rates, turns=schedule == "bound")
+        run = _Run(group, rates, time_shifts=schedule == "bound")
         run.run()
         for state in run.states:
             began = state.job.start_s

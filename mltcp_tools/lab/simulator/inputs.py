@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mltcp_tools.lab.emulator.patterns import Task
-from mltcp_tools.lab.emulator.time_shift import Turns
+from mltcp_tools.lab.emulator.time_shift import TimeShift
 
 MSS = 1448
 """Payload of a full segment over Ethernet with a MTU of 1500, bytes: IPv4, TCP, time stamps."""
@@ -90,9 +90,9 @@ class PacketJob:
     with `chunk`, each end sends so many bytes only when as many have come. program: what its ranks
     do, in place of `bytes`, `ahead` and `back`; an iteration is then one burst. compressed: where
     there are priorities, what each flow sends of a burst that isn't first. compress: the seconds
-    that this takes, of each burst. turns: those that its iterations keep to, of which the first is
-    due at `due` seconds. trace: seconds between samples of its flows, 0 where all jobs have the
-    same. neighbour: nobody waits for its end, and it has the last of the priorities.
+    that this takes, of each burst. time_shifts: those that its iterations keep to, of which the
+    first is due at `due` seconds. trace: seconds between samples of its flows, 0 where all jobs
+    have the same. neighbour: nobody waits for its end, and it has the last of the priorities.
     """
 
     start: float
@@ -109,7 +109,7 @@ class PacketJob:
     program: Program | None = None
     compressed: Sequence[Sequence[int]] | None = None
     compress: Sequence[float] = ()
-    turns: Turns | None = None
+    time_shifts: TimeShift | None = None
     due: float = 0.0
     trace: float = 0.0
     neighbour: bool = False

@@ -216,7 +216,7 @@ struct job {
 	__u64 path; /* what its flows tell each other, see mltcp_delay_ask() */
 	struct program *program; /* NULL without tasks */
 	uint32_t level; /* of priority, 0 the best */
-	uint64_t due_ns; /* when its next turn is, see sim_job.turn_ns */
+	uint64_t due_ns; /* when its next slot is, see sim_job.period_ns */
 };
 
 /* Packets that wait for a link at one level of priority, the first one first. */

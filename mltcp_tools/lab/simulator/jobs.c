@@ -8,18 +8,18 @@ static uint32_t burst_total(const struct sim_job *spec)
 	return spec->iterations * spec->bursts;
 }
 
-/* When a burst that has a turn begins, as emulator/time_shift.py says. */
+/* When a burst that has a slot begins, as emulator/time_shift.py says. */
 static uint64_t wait_for_due(struct job *job, uint64_t ready)
 {
 	const struct sim_job *spec = job->spec;
-	uint64_t begin, turns;
+	uint64_t begin, time_shifts;
 
 	if (ready > job->due_ns + spec->realign_ns) {
-		turns = (ready - job->due_ns + spec->turn_ns - 1) / spec->turn_ns;
-		job->due_ns += turns * spec->turn_ns;
+		time_shifts = (ready - job->due_ns + spec->period_ns - 1) / spec->period_ns;
+		job->due_ns += time_shifts * spec->period_ns;
 	}
 	begin = ready > job->due_ns ? ready : job->due_ns;
-	job->due_ns += spec->turn_ns;
+	job->due_ns += spec->period_ns;
 	return begin;
 }
 
@@ -29,7 +29,7 @@ static void compute(struct sim *sim, struct job *job, uint64_t from)
 	const struct sim_job *spec = job->spec;
 	uint64_t at = from + spec->compute_ns[job->burst / spec->bursts] / spec->bursts;
 
-	if (spec->turn_ns && job->burst % spec->bursts == 0)
+	if (spec->period_ns && job->burst % spec->bursts == 0)
 		at = wait_for_due(job, at);
 	add_event(sim, (struct event){.time = at, .kind = BURST, .owner = job->number});
 }

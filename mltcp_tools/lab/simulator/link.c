@@ -129,7 +129,7 @@ static void pass_on(struct sim *sim, struct flow *flow, struct event next, uint6
 
 /*
  * The level whose packet is next: the best, but for one that is sure of a share of the link and has
- * waited for its turn. The count of levels: nothing waits.
+ * waited for its slot. The count of levels: nothing waits.
  */
 static uint32_t next_level(const struct sim *sim, const struct link_state *state)
 {
@@ -174,7 +174,7 @@ void send_next(struct sim *sim, uint32_t number)
 }
 
 /* A packet comes to the queue of its job's level. */
-static void wait_for_turn(struct sim *sim, uint32_t number, struct flow *flow,
+static void wait_for_slot(struct sim *sim, uint32_t number, struct flow *flow,
 			  const struct event *event)
 {
 	struct sim_counters *counters = &sim->result->counters;
@@ -221,7 +221,7 @@ void arrive(struct sim *sim, struct flow *flow, const struct event *event)
 	if (event->asks && said > next.said)
 		next.said = said;
 	if (sim->options->levels) {
-		wait_for_turn(sim, number, flow, &next);
+		wait_for_slot(sim, number, flow, &next);
 		return;
 	}
 	sent = enqueue(sim, number, payload, &marked);

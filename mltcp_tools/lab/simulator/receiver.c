@@ -22,7 +22,7 @@ static uint32_t stamp(const struct sim *sim, const struct flow *flow)
 {
 	uint64_t passed_ns = sim->now * flow->clock_rate;
 
-	if (!sim->options->fine_stamps)
+	if (!sim->options->tcp_usec_ts)
 		return 0;
 	return (flow->clock_ns + passed_ns) / 1000;
 }

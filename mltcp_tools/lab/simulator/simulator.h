@@ -113,11 +113,11 @@ struct sim_job {
 	uint64_t chunk; /* with both: each end sends so many bytes when as many have come; 0: all */
 	uint64_t start_ns; /* of the first iteration */
 	/*
-	 * The first burst of each iteration has a turn: the first is due at due_ns, the others each
-	 * turn_ns after the one before. One that is ready later than by realign_ns waits for the next
-	 * turn (emulator/time_shift.py). turn_ns 0: bursts begin when they are ready.
+	 * The first burst of each iteration has a slot: the first is due at due_ns, the others each
+	 * period_ns after the one before. One that is ready later than by realign_ns waits for the next
+	 * slot (emulator/time_shift.py). period_ns 0: bursts begin when they are ready.
 	 */
-	uint64_t due_ns, turn_ns, realign_ns;
+	uint64_t due_ns, period_ns, realign_ns;
 	uint64_t trace_ns; /* between samples of its flows while they send, 0: none */
 	uint32_t neighbour; /* 1: no job, nobody waits for its end, and its priority is the least */
 	const uint64_t *compute_ns; /* of each iteration, shared equally by its bursts */
@@ -142,7 +142,7 @@ struct sim_options {
 	 * 1: the receivers' time stamps count microseconds, of use to the algorithm. Each of their
 	 * clocks has begun at some other time, and goes too fast or too slow by skew at most, in 10^-6.
 	 */
-	uint8_t fine_stamps;
+	uint8_t tcp_usec_ts;
 	uint32_t skew;
 	uint64_t moderation_ns; /* hosts hear of packets up to that much later, 0: at once */
 	uint64_t join_ns; /* receivers join segments that come within so long (GRO), 0: none */

@@ -179,7 +179,11 @@ def _job(
     program = program_of(experiment, repetition, task)
     bursts = range(len(computes) * spec.bursts) if program is None else ()
     shares = [spec.shares(burst + 1) for burst in bursts]
-    start = spec.start_delay_s if spec.turns is None else spec.turns.first(0.0, spec.start_delay_s)
+    start = (
+        spec.start_delay_s
+        if spec.time_shifts is None
+        else spec.time_shifts.first(0.0, spec.start_delay_s)
+    )
     return PacketJob(
         start=start,
         compute=computes,
@@ -190,7 +194,7 @@ def _job(
         both=spec.direction == "both",
         chunk=spec.chunk or 0,
         program=program,
-        turns=spec.turns,
+        time_shifts=spec.time_shifts,
         due=start + spec.compute_s / spec.bursts,
         trace=task.trace_ms / 1000,
         **_congestion_control(variant.cc, parameters_of(variant, job)),

@@ -83,9 +83,9 @@ def test_mltcp_separates_bursts_that_fit_next_to_each_other() -> None:
         assert times[0, 1] - times[0, 0] > 0.26
 
 
-def test_a_job_with_turns_waits_for_them() -> None:
+def test_a_job_with_time_shifts_waits_for_them() -> None:
     simulator = FlowSimulator([GBIT], FAIR)
-    fields = {"turn_s": 0.25, "slack_s": 0.01}
+    fields = {"period_s": 0.25, "slack_s": 0.01}
     simulator.add(job(0.1, 12_500_000, {0: 1.0}, due_s=0.1, **fields), record=True)
     simulator.add(job(0.1, 12_500_000, {0: 1.0}, due_s=0.2, **fields), record=True)
     assert simulator.run(4.9) is None
@@ -125,7 +125,7 @@ def random_jobs(seed: int, links: int) -> list[FlowJob]:
                 int(draw.integers(200, 2000)),
                 start_s=round(float(draw.uniform(0, 40)), 3),
                 compute_s=rows,
-                turn_s=0.6 if number % 5 == 4 else 0.0,
+                period_s=0.6 if number % 5 == 4 else 0.0,
                 slack_s=0.03,
                 seed=number,
             )

@@ -16,8 +16,8 @@ from mltcp_tools.lab.experiments.treatments import Settings
 def test_every_treatment_of_variants_has_a_rule() -> None:
     assert REGISTRY.keys() <= TREATMENTS.keys()
     # Over mltcp, one that decides by itself who gets what would be the same again.
-    assert TREATMENTS["mltcp+turns"].rule is TWO_WAY["mltcp"]
-    assert TREATMENTS["mltcp+turns"].turns
+    assert TREATMENTS["mltcp+time-shifts"].rule is TWO_WAY["mltcp"]
+    assert TREATMENTS["mltcp+time-shifts"].time_shifts
     assert "mltcp+rates" not in TREATMENTS
 
 
@@ -29,6 +29,6 @@ def test_a_treatment_without_a_rule_is_refused_in_one_sentence(
         name = "unruled"
 
     monkeypatch.setitem(REGISTRY, "unruled", Unruled)
-    assert {each.name for each in rules._registered()} >= {"turns", "rates", "priorities"}
+    assert {each.name for each in rules._registered()} >= {"time_shifts", "rates", "priorities"}
     with pytest.raises(UsageError, match="unruled has no rule for whole clusters yet"):
         rules.treatment("unruled")

@@ -60,7 +60,7 @@ def test_every_policy_ends_all_jobs_and_again_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["fair", "reno", "mltcp", "rates", "turns", "priorities", "aggregation"]
+    "how", ["fair", "reno", "mltcp", "rates", "time_shifts", "priorities", "aggregation"]
 )
 def test_counting_changes_no_outcome(how: str) -> None:
     workload = drawn(20)

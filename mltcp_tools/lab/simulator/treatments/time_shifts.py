@@ -1,4 +1,4 @@
-"""Planned turns, simulated: the jobs wait for theirs, planned from what they do alone."""
+"""Planned time shifts, simulated: the jobs wait for theirs, planned from what they do alone."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mltcp_tools.lab.planning.variants import (
     VariantPlan,
     check_plans,
     plan_variants,
-    with_turns,
+    with_time_shift,
     write_plans,
 )
 from mltcp_tools.lab.simulator.treatments import base
 
 
 class Treatment(base.Treatment):
-    """Variants whose jobs keep to planned turns."""
+    """Variants whose jobs keep to planned time shifts."""
 
     waits_for_alone: ClassVar[bool] = True
 
@@ -36,4 +36,4 @@ class Treatment(base.Treatment):
         write_plans(folder, self._plans)
 
     def adapt(self, variant: Variant, task: Task) -> Task:
-        return with_turns(self.experiment, task, self._plans[variant.name].turns)
+        return with_time_shift(self.experiment, task, self._plans[variant.name].time_shifts)

@@ -1,11 +1,11 @@
-"""Planned turns as a treatment: the jobs wait for theirs (planning/variants.py says when they
+"""Planned time shifts as a treatment: the jobs wait for theirs (planning/variants.py says when they
 are)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mltcp_tools.lab.emulator.time_shift import Turns
+from mltcp_tools.lab.emulator.time_shift import TimeShift
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.experiments.variants import Variant
@@ -13,15 +13,15 @@ from mltcp_tools.lab.planning.variants import (
     VariantPlan,
     check_plans,
     plan_variants,
-    with_turns,
+    with_time_shift,
     write_plans,
 )
 from mltcp_tools.lab.testbed.treatments import base
 
 
 class Treatment(base.Treatment):
-    """Variants whose jobs keep to planned turns; the plans are made after the jobs' first lone
-    runs."""
+    """Variants whose jobs keep to planned time shifts; the plans are made after the jobs' first
+    lone runs."""
 
     def __init__(self, context: base.Context) -> None:
         super().__init__(context)
@@ -37,21 +37,21 @@ class Treatment(base.Treatment):
         write_plans(self.context.folder, self._plans)
         for variant, plan in self._plans.items():
             self.context.say(
-                f"{variant}: score {plan.score:.3f}, turns {plan.stretch:.1%} longer than"
+                f"{variant}: score {plan.score:.3f}, time shifts {plan.stretch:.1%} longer than"
                 f" iterations"
                 " alone"
             )
 
     def begin(self, variant: Variant) -> Session:
-        return Session(self.context.experiment, self._plans[variant.name].turns)
+        return Session(self.context.experiment, self._plans[variant.name].time_shifts)
 
 
 class Session(base.Session):
-    """Gives each job its turns."""
+    """Gives each job its time shifts."""
 
-    def __init__(self, experiment: Experiment, turns: Mapping[str, Turns]) -> None:
+    def __init__(self, experiment: Experiment, time_shifts: Mapping[str, TimeShift]) -> None:
         self._experiment = experiment
-        self._turns = turns
+        self._time_shifts = time_shifts
 
     def adapt(self, task: Task) -> Task:
-        return with_turns(self._experiment, task, self._turns)
+        return with_time_shift(self._experiment, task, self._time_shifts)

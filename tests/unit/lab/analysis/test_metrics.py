@@ -82,9 +82,9 @@ def test_overlap_counts_three_jobs_at_once_as_shared_by_each() -> None:
     assert set(jobs.values()) == {1.0}
 
 
-def test_overlap_of_turns_is_zero_and_repetitions_are_kept_apart() -> None:
-    turns = [("a", 0.0, 1.0), ("b", 1.0, 2.0), ("a", 2.0, 3.0), ("b", 3.0, 4.0)]
-    table = pd.concat([bursts(*turns), bursts(("a", 0, 4), ("b", 4, 5), repetition=2)])
+def test_overlap_of_time_shifts_is_zero_and_repetitions_are_kept_apart() -> None:
+    time_shifts = [("a", 0.0, 1.0), ("b", 1.0, 2.0), ("a", 2.0, 3.0), ("b", 3.0, 4.0)]
+    table = pd.concat([bursts(*time_shifts), bursts(("a", 0, 4), ("b", 4, 5), repetition=2)])
     found, _ = metrics.overlap(table)
     assert found is not None
     assert found.run == pytest.approx(0.0)

@@ -20,8 +20,8 @@ from mltcp_tools.lab.analysis.matrix import matrix_table, render_matrix_text, su
 def folder(tmp_path: Path) -> Path:
     """A run with a planned variant; job-2 re-aligned in two iterations of each repetition."""
     document = experiment(jobs=2, variants={"planned": "cubic", "cubic": "cubic", "mltcp": "mltcp"})
-    document["variants"]["planned"]["treatment"] = {"turns": {"room": "1%"}}
-    document["variants"]["both"] = {"cc": "mltcp_cubic", "treatment": {"turns": {}}}
+    document["variants"]["planned"]["treatment"] = {"time_shifts": {"room": "1%"}}
+    document["variants"]["both"] = {"cc": "mltcp_cubic", "treatment": {"time_shifts": {}}}
     path = make_run(tmp_path / "run", document)
     table = pd.read_csv(path / "iterations.csv")
     hit = (
@@ -31,8 +31,10 @@ def folder(tmp_path: Path) -> Path:
     )
     table = table.assign(realigned=hit.astype(int), waited_s=0.2 * hit)
     table.to_csv(path / "iterations.csv", index=False)
-    turns = {f"job-{n}": {"turn_s": 0.45, "shift_s": 0.1 * n, "realign": 0.05} for n in (1, 2)}
-    plan = {"score": 0.9, "worst": 0.9, "bound": 0.95, "stretch": 0.11, "turns": turns}
+    time_shifts = {
+        f"job-{n}": {"period_s": 0.45, "shift_s": 0.1 * n, "realign": 0.05} for n in (1, 2)
+    }
+    plan = {"score": 0.9, "worst": 0.9, "bound": 0.95, "stretch": 0.11, "time_shifts": time_shifts}
     variants = {"planned": plan, "both": plan}
     (path / "plan.json").write_text(
         json.dumps({"schema": "mltcp-run-plan/1", "variants": variants})
@@ -47,7 +49,7 @@ def test_the_result_has_shifts_and_re_alignments(folder: Path) -> None:
     assert plan["realigned"] == 4
     assert [job["realigned"] for job in plan["jobs"].values()] == [0, 4]
     second = plan["jobs"]["job-2"]
-    assert (second["shift_s"], second["turn_s"]) == (0.2, 0.45)
+    assert (second["shift_s"], second["period_s"]) == (0.2, 0.45)
     table = load_run(folder).iterations.query("variant == 'planned' and job == 'job-2'")
     ran = table.groupby("repetition").agg({"start_s": "min", "end_s": "max"})
     minutes = (ran["end_s"] - ran["start_s"]).sum() / 60
@@ -65,7 +67,7 @@ def test_an_variant_builds_on_one_without_a_plan(folder: Path) -> None:
 def test_the_reports_show_them(folder: Path) -> None:
     result = summarise(load_run(folder)).document()
     text = render_text(result)
-    assert "planned: score 0.900 of at most 0.950, turns 11.0% longer" in text
+    assert "planned: score 0.900 of at most 0.950, time shifts 11.0% longer" in text
     assert any(
         line.split()[:5] == ["planned", "job-2", "200.0", "450.0", "10.0"]
         for line in text.splitlines()
@@ -74,7 +76,7 @@ def test_the_reports_show_them(folder: Path) -> None:
     assert "<h2>Plans</h2>" in render_html(result, {})
 
 
-def test_many_missed_turns_are_a_warning(folder: Path) -> None:
+def test_many_missed_time_shifts_are_a_warning(folder: Path) -> None:
     assert not any(
         "too late" in each for each in summarise(load_run(folder)).document()["warnings"]
     )
@@ -101,7 +103,11 @@ def test_without_plans_nothing_is_said_of_them(tmp_path: Path) -> None:
         ("[]", "plan.json isn't a mltcp-run-plan/1"),
         ('{"schema": "other", "variants": {}}', "plan.json isn't a mltcp-run-plan/1"),
         ('{"schema": "mltcp-run-plan/1", "variants": {"planned": 3}}', None),
-        ('{"schema": "mltcp-run-plan/1", "variants": {"planned": {"turns": {"job-1": 1}}}}', None),
+        (
+            '{"schema": "mltcp-run-plan/1", "variants": {"planned": {"time shifts": {"job-1":'
+            " 1}}}}",
+            None,
+        ),
     ],
 )
 def test_a_damaged_plan_costs_scores_and_shifts_only(

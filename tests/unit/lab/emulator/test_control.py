@@ -22,7 +22,7 @@ from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.lab.emulator.control import Control, receive_message
 from mltcp_tools.lab.emulator.job import JobSpec
 from mltcp_tools.lab.emulator.sockets import congestion_control
-from mltcp_tools.lab.emulator.time_shift import Turns
+from mltcp_tools.lab.emulator.time_shift import TimeShift
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def test_run_under_control() -> None:
         assert result(process)["iterations"][0]["start"] == at
 
 
-SPEC = JobSpec(300_000, 0.01, 2, flows=2, weights=(2, 1), turns=Turns(0.05, 0.01))
+SPEC = JobSpec(300_000, 0.01, 2, flows=2, weights=(2, 1), time_shifts=TimeShift(0.05, 0.01))
 
 
 def test_a_job_handed_over_is_the_one_that_runs() -> None:

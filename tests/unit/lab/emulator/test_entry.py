@@ -70,7 +70,7 @@ def test_flows_carry_their_shares_and_others_idle(port: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", [64, 1000, 65_536, 299_957, 300_001, 10_000_000])
-def test_ends_that_take_turns_get_everything_across(port: int, chunk: int) -> None:
+def test_ends_that_take_time_shifts_get_everything_across(port: int, chunk: int) -> None:
     result = run(port, direction="both", chunk=chunk, flows=2)
     assert [i.bytes for i in result.iterations] == [300_001] * 3
 
@@ -167,7 +167,7 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
         f"emulate client 127.0.0.1 --port {port} --bytes 20kB --compute 1ms --iterations 4"
         " --jitter 5% --seed 7 --flows 2 --bursts 2 --start 2ms --cc reno --direction both"
         " --straggler-every 2 --straggler-factor 3 --job a --trace 5ms --timeout 4s --json"
-        " --split 3,1 --active 2 --chunk 1kB --turn 20ms --shift 3ms --realign 10%"
+        " --split 3,1 --active 2 --chunk 1kB --period 20ms --shift 3ms --realign 10%"
     )
     assert main(arguments.split()) == 0
     document = json.loads(capsys.readouterr().out)
@@ -179,7 +179,7 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
         "bytes_per_iteration": 20_000,
         "pattern": None,
         "compute_s": 0.001,
-        "turns": {"turn_s": 0.02, "shift_s": 0.003, "realign": 0.1},
+        "time_shifts": {"period_s": 0.02, "shift_s": 0.003, "realign": 0.1},
         "iterations": 4,
         "duration_s": None,
         "jitter": 0.05,

@@ -1,4 +1,5 @@
-"""A job's turns: when its iterations begin, and what becomes of those that are early or late."""
+"""A job's time shifts: when its iterations begin, and what becomes of those that are early or
+late."""
 
 from __future__ import annotations
 
@@ -13,48 +14,48 @@ from support.emulator_processes import Emulator
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.lab.emulator.job import JobSpec
-from mltcp_tools.lab.emulator.time_shift import Begin, Pace, Turns
+from mltcp_tools.lab.emulator.time_shift import Begin, Pace, TimeShift
 
 
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ({"turn_s": 0.0}, "A turn must be"),
-        ({"turn_s": float("inf")}, "A turn must be"),
-        ({"turn_s": 1.0, "shift_s": -0.1}, "A shift must be"),
-        ({"turn_s": 1.0, "shift_s": float("nan")}, "A shift must be"),
-        ({"turn_s": 1.0, "realign": 0.0}, "drift"),
-        ({"turn_s": 1.0, "realign": 1.0}, "drift"),
+        ({"period_s": 0.0}, "A slot must be"),
+        ({"period_s": float("inf")}, "A slot must be"),
+        ({"period_s": 1.0, "shift_s": -0.1}, "A shift must be"),
+        ({"period_s": 1.0, "shift_s": float("nan")}, "A shift must be"),
+        ({"period_s": 1.0, "realign": 0.0}, "drift"),
+        ({"period_s": 1.0, "realign": 1.0}, "drift"),
     ],
 )
-def test_impossible_turns(values: dict[str, float], complaint: str) -> None:
+def test_impossible_time_shifts(values: dict[str, float], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
-        Turns(**values)
+        TimeShift(**values)
 
 
-def test_no_turn_is_shorter_than_the_compute_time() -> None:
+def test_no_slot_is_shorter_than_the_compute_time() -> None:
     with pytest.raises(UsageError, match=r"shorter than the compute time of 0\.3 s"):
-        JobSpec(1_000_000, 0.3, iterations=1, turns=Turns(0.29))
+        JobSpec(1_000_000, 0.3, iterations=1, time_shifts=TimeShift(0.29))
 
 
 def test_the_first_iteration_begins_when_it_is_due() -> None:
-    turns = Turns(1.0, shift_s=0.25)
-    assert turns.first(100.0, 100.0) == 100.25
-    assert turns.first(100.0, 100.25) == 100.25
-    assert turns.first(100.0, 100.5) == 101.25  # a job that comes later finds its place
-    assert turns.first(100.0, 107.0) == 107.25
+    time_shifts = TimeShift(1.0, shift_s=0.25)
+    assert time_shifts.first(100.0, 100.0) == 100.25
+    assert time_shifts.first(100.0, 100.25) == 100.25
+    assert time_shifts.first(100.0, 100.5) == 101.25  # a job that comes later finds its place
+    assert time_shifts.first(100.0, 107.0) == 107.25
 
 
 def test_small_drift_is_borne_and_the_place_kept() -> None:
-    pace = Pace(Turns(1.0), 10.0)
+    pace = Pace(TimeShift(1.0), 10.0)
     assert pace.begin(10.0) == Begin(10.0, 0.0, 0.0, False)
     assert pace.begin(10.97) == pytest.approx(Begin(11.0, 0.03, -0.03, False))
     assert pace.begin(12.04) == pytest.approx(Begin(12.04, 0.0, 0.04, False))
     assert pace.begin(13.0) == pytest.approx(Begin(13.0, 0.0, 0.0, False))
 
 
-def test_a_communication_that_is_too_late_takes_the_next_turn() -> None:
-    pace = Pace(Turns(1.0), 10.0)
+def test_a_communication_that_is_too_late_takes_the_next_slot() -> None:
+    pace = Pace(TimeShift(1.0), 10.0)
     assert pace.begin(10.06) == pytest.approx(Begin(11.0, 0.94, 0.06, True))
     assert pace.begin(12.0) == pytest.approx(Begin(12.0, 0.0, 0.0, False))
     assert pace.begin(16.5) == pytest.approx(Begin(17.0, 0.5, 3.5, True))
@@ -62,22 +63,22 @@ def test_a_communication_that_is_too_late_takes_the_next_turn() -> None:
 
 
 def test_one_that_is_early_waits_however_early_it_is() -> None:
-    pace = Pace(Turns(1.0), 10.0)
+    pace = Pace(TimeShift(1.0), 10.0)
     assert pace.begin(9.3) == pytest.approx(Begin(10.0, 0.7, -0.7, False))
     assert pace.begin(11.0) == pytest.approx(Begin(11.0, 0.0, 0.0, False))
 
 
 def test_how_late_is_too_late_is_for_the_job_to_say() -> None:
-    assert Pace(Turns(1.0, realign=0.2), 10.0).begin(10.19).realigned is False
-    assert Pace(Turns(1.0, realign=0.2), 10.0).begin(10.21).realigned is True
+    assert Pace(TimeShift(1.0, realign=0.2), 10.0).begin(10.19).realigned is False
+    assert Pace(TimeShift(1.0, realign=0.2), 10.0).begin(10.21).realigned is True
 
 
 @given(
     st.floats(0.01, 0.5),
     st.lists(st.floats(0.0, 3.0), min_size=1, max_size=30),
 )
-def test_every_communication_is_near_a_turn(realign: float, durations: list[float]) -> None:
-    pace = Pace(Turns(1.0, realign=realign), 5.0)
+def test_every_communication_is_near_a_slot(realign: float, durations: list[float]) -> None:
+    pace = Pace(TimeShift(1.0, realign=realign), 5.0)
     ready = 5.0
     for duration in durations:
         begin = pace.begin(ready)
@@ -88,30 +89,34 @@ def test_every_communication_is_near_a_turn(realign: float, durations: list[floa
         ready = begin.at_s + duration
 
 
-def test_the_emulator_keeps_its_turns_and_counts(tmp_path: Path) -> None:
+def test_the_emulator_keeps_its_time_shifts_and_counts(tmp_path: Path) -> None:
     output = tmp_path / "result.json"
     with Emulator("server", "--port", "0", "--one-off") as server:
         arguments = ["--bytes", "10kB", "--compute", "20ms", "--straggler-every", "3"]
-        arguments += ["--straggler-factor", "6", "--turn", "100ms", "--shift", "60ms"]
+        arguments += ["--straggler-factor", "6", "--period", "100ms", "--shift", "60ms"]
         arguments += ["--iterations", "7", "--output", str(output), "--port", str(server.port())]
         with Emulator("client", "127.0.0.1", *arguments) as client:
             code, text, _ = client.end()
     assert code == 0
     assert "re-alignments" in text
     document = json.loads(output.read_text())
-    assert document["parameters"]["turns"] == {"turn_s": 0.1, "shift_s": 0.06, "realign": 0.05}
+    assert document["parameters"]["time_shifts"] == {
+        "period_s": 0.1,
+        "shift_s": 0.06,
+        "realign": 0.05,
+    }
     iterations = document["iterations"]
     due = iterations[0]["start"] + 0.02
     for iteration in iterations:
         after = (iteration["bursts"][0]["start"] - due + 0.05) % 0.1 - 0.05
-        assert after > -1e-6  # however busy the machine: never before its turn
+        assert after > -1e-6  # however busy the machine: never before its slot
         assert iteration["realigned"] == (iteration["drift"] > 0.005)
-    # A straggler computes 120 ms, and so misses the turn that begins 100 ms after the last burst.
+    # A straggler computes 120 ms, and so misses the slot that begins 100 ms after the last burst.
     assert all(iterations[number]["realigned"] for number in (2, 5))
     assert document["summary"]["realignments"] == sum(each["realigned"] for each in iterations)
 
 
-def test_without_turns_nothing_is_said_of_them(tmp_path: Path) -> None:
+def test_without_time_shifts_nothing_is_said_of_them(tmp_path: Path) -> None:
     output = tmp_path / "result.json"
     with Emulator("server", "--port", "0", "--one-off") as server:
         arguments = ["--bytes", "10kB", "--compute", "0", "--iterations", "2"]
@@ -119,13 +124,13 @@ def test_without_turns_nothing_is_said_of_them(tmp_path: Path) -> None:
         with Emulator("client", "127.0.0.1", *arguments) as client:
             assert "re-alignments" not in client.end()[1]
     document = json.loads(output.read_text())
-    assert document["parameters"]["turns"] is None
+    assert document["parameters"]["time_shifts"] is None
     assert document["summary"]["realignments"] is None
     assert "drift" not in document["iterations"][0]
 
 
 @pytest.mark.parametrize("options", [["--shift", "1s"], ["--realign", "5%"]])
-def test_a_shift_needs_a_turn(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shift_needs_a_slot(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     client = ["emulate", "client", "127.0.0.1", "--bytes", "1MB", "--compute", "1s"]
     assert main([*client, *options]) == 2
-    assert "need a --turn" in capsys.readouterr().err
+    assert "need a --period" in capsys.readouterr().err

@@ -76,8 +76,8 @@ def test_connections_spread_over_the_spines_alike_in_every_variant() -> None:
     ("{cc: reno}", "{cc: mltcp, told: true}", "f.yaml:7: variants: reno can't be `told`"),
     (
         "{cc: reno}",
-        "{cc: reno, treatment: {turns: {}}}",
-        "f.yaml:7: variants: reno has turns, which there isn't in a fabric",
+        "{cc: reno, treatment: {time_shifts: {}}}",
+        "f.yaml:7: variants: reno has time shifts, which there isn't in a fabric",
     ),
     (
         "variants:",

@@ -91,11 +91,11 @@ def test_traversal_of_any_tree_keeps_what_every_link_wants(seed: int, jobs: int)
     assert set(shifts) == set(periods)
     for wanted in weights.values():
         # All jobs of a link are turned by the same time, apart from whole iterations.
-        turns = [
+        time_shifts = [
             {(shifts[job] - shift + n * periods[job]) % 72 for n in range(72 // periods[job])}
             for job, shift in wanted.items()
         ]
-        assert set.intersection(*turns)
+        assert set.intersection(*time_shifts)
 
 
 def test_loop_is_named_and_discarded(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

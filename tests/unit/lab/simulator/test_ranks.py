@@ -111,13 +111,13 @@ def test_schedules_of_a_ring() -> None:
     one = job(Pattern("ring", RANKS))
     steps = SIZE * 6 / 4 * 8 / (RATE * PAYLOAD)
     assert fluid("alone", [one]) == [pytest.approx(0.1 + steps)]
-    # At the same time: turns let one pass unhindered, fair shares make both wait.
+    # At the same time: time shifts let one pass unhindered, fair shares make both wait.
     first, second = fluid("bound", [one, one])
     assert 0.1 + steps <= first < second < 0.1 + 2 * steps
     assert fluid("fair", [one, one]) == [pytest.approx(0.1 + 2 * steps)] * 2
 
 
-def test_turns_leave_others_what_they_dont_need() -> None:
+def test_time_shifts_leave_others_what_they_dont_need() -> None:
     """Two pairs on links of their own don't wait for each other, whoever is first."""
     one = job(Pattern("pair", 2))
     assert one.program is not None

@@ -1,4 +1,4 @@
-"""Variants with a plan: what an experiment may say, and turns from made-up profiles."""
+"""Variants with a plan: what an experiment may say, and time shifts from made-up profiles."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from support.mistakes import mistakes
 from support.run_folders import LONE_COMM_S, experiment, make_run
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.lab.emulator.time_shift import Turns
+from mltcp_tools.lab.emulator.time_shift import TimeShift
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import schedule, tasks_of
-from mltcp_tools.lab.experiments.treatments import TurnsSettings
+from mltcp_tools.lab.experiments.treatments import TimeShiftSettings
 from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.planning.variants import (
     PAYLOAD,
@@ -37,8 +37,8 @@ jobs:
   - {name: job, count: 2, bytes: 1MB, compute: 100ms, start: random}
 variants:
   cubic: {cc: cubic}
-  planned: {cc: cubic, treatment: {turns: {}}}
-  mltcp+planned: {cc: mltcp, treatment: {turns: {realign: 10%, room: 3%}}, slope: 2}
+  planned: {cc: cubic, treatment: {time_shifts: {}}}
+  mltcp+planned: {cc: mltcp, treatment: {time_shifts: {realign: 10%, room: 3%}}, slope: 2}
 """
 TWO_LINKS = TEXT.replace("link: {rate: 100mbit}", "links: {one: {rate: 100mbit}, two: {}}")
 
@@ -62,29 +62,29 @@ def plan(
     return plan_variant(experiment, experiment.variant(variant), profiles)
 
 
-def apart(turns: dict[str, Turns] | VariantPlan) -> float:
+def apart(time_shifts: dict[str, TimeShift] | VariantPlan) -> float:
     """Seconds between the starts of the two jobs' nearest iterations."""
-    found = turns.turns if isinstance(turns, VariantPlan) else turns
+    found = time_shifts.time_shifts if isinstance(time_shifts, VariantPlan) else time_shifts
     one, other = found.values()
-    ahead = (other.shift_s - one.shift_s) % one.turn_s
-    return min(ahead, one.turn_s - ahead)
+    ahead = (other.shift_s - one.shift_s) % one.period_s
+    return min(ahead, one.period_s - ahead)
 
 
 def test_an_variant_says_whether_it_has_a_plan() -> None:
     variants = {variant.name: variant for variant in small().variants}
     assert variants["cubic"].treatments == ()
-    assert variants["planned"].treatments == (TurnsSettings(realign=0.05, room=0.01),)
+    assert variants["planned"].treatments == (TimeShiftSettings(realign=0.05, room=0.01),)
     both = variants["mltcp+planned"]
-    assert both.treatment(TurnsSettings) == TurnsSettings(realign=0.1, room=0.03)
+    assert both.treatment(TimeShiftSettings) == TimeShiftSettings(realign=0.1, room=0.03)
     assert both.parameters == {"slope": 2.0}
     assert small(small().to_yaml()) == small()
     assert "treatment" not in yaml.safe_load(small().to_yaml())["variants"]["cubic"]
 
 
 @mistakes(
-    ("{turns: {}}", "{turn: {}}", r"small.yaml:7: .*did you mean turns"),
-    ("{turns: {}}", "{turns: {rom: 1%}}", r"small.yaml:7: .*did you mean room"),
-    ("treatment: {turns: {}}", "plan: true", r"small.yaml:7: .*plan"),
+    ("{time_shifts: {}}", "{slot: {}}", r"small.yaml:7: .*did you mean time shifts"),
+    ("{time_shifts: {}}", "{time_shifts: {rom: 1%}}", r"small.yaml:7: .*did you mean room"),
+    ("treatment: {time_shifts: {}}", "plan: true", r"small.yaml:7: .*plan"),
     ("room: 3%", "room: -1%", "not a fraction|outside 0 to 1"),
     ("realign: 10%", "realign: 0%", r"outside 0\.001 to 0\.9"),
     ("{cc: cubic, treat", "{cc: cubic, slope: 2, treat", "takes no parameters"),
@@ -123,12 +123,14 @@ def test_jobs_that_fit_are_shifted_apart() -> None:
     assert found.score == found.worst == pytest.approx(1.0)
     assert found.stretch == pytest.approx(0.01)
     assert found.capacity_bps == {"link": pytest.approx(100e6 * PAYLOAD)}
-    assert all(turn.turn_s == pytest.approx(0.18 * 1.01) for turn in found.turns.values())
-    assert all(turn.realign == 0.05 for turn in found.turns.values())
+    assert all(slot.period_s == pytest.approx(0.18 * 1.01) for slot in found.time_shifts.values())
+    assert all(slot.realign == 0.05 for slot in found.time_shifts.values())
     assert apart(found) > 0.08
     generous = plan(0.1, 0.08, variant="mltcp+planned")
-    assert all(turn.turn_s == pytest.approx(0.18 * 1.03) for turn in generous.turns.values())
-    assert all(turn.realign == 0.1 for turn in generous.turns.values())
+    assert all(
+        slot.period_s == pytest.approx(0.18 * 1.03) for slot in generous.time_shifts.values()
+    )
+    assert all(slot.realign == 0.1 for slot in generous.time_shifts.values())
 
 
 def test_what_a_job_alone_got_across_is_never_too_much() -> None:
@@ -140,13 +142,14 @@ def test_what_a_job_alone_got_across_is_never_too_much() -> None:
     assert found.score == pytest.approx(1.0)
 
 
-def test_turns_of_jobs_that_do_not_fit_are_longer_by_what_is_missing() -> None:
+def test_time_shifts_of_jobs_that_do_not_fit_are_longer_by_what_is_missing() -> None:
     # Two thirds of the time each: a third of it the link would have to carry twice its rate.
     found = plan(0.05, 0.1)
     assert found.score == pytest.approx(2 / 3, abs=0.01)
     assert found.stretch == pytest.approx(0.01 + 1 / 3, abs=0.01)
     assert all(
-        turn.turn_s == pytest.approx(0.15 * (1 + found.stretch)) for turn in found.turns.values()
+        slot.period_s == pytest.approx(0.15 * (1 + found.stretch))
+        for slot in found.time_shifts.values()
     )
     assert apart(found) == pytest.approx(0.1, abs=0.005)
 
@@ -160,7 +163,7 @@ def test_jobs_in_opposite_directions_need_no_shift() -> None:
     found = plan(0.02, 0.1, text)
     assert found.score == 1.0
     assert set(found.capacity_bps) == {"link", "link back"}
-    assert {turn.shift_s for turn in found.turns.values()} == {0.0}
+    assert {slot.shift_s for slot in found.time_shifts.values()} == {0.0}
 
 
 def test_each_pair_of_jobs_on_a_link_of_its_own_is_planned_jointly() -> None:
@@ -175,8 +178,8 @@ def test_each_pair_of_jobs_on_a_link_of_its_own_is_planned_jointly() -> None:
     found = plan_variant(experiment, experiment.variant("planned"), profiles)
     assert set(found.capacity_bps) == {"one", "two", "three"}
     assert found.worst == pytest.approx(1.0)
-    starts = sorted(turn.shift_s for turn in found.turns.values())
-    starts.append(starts[0] + found.turns["a"].turn_s)
+    starts = sorted(slot.shift_s for slot in found.time_shifts.values())
+    starts.append(starts[0] + found.time_shifts["a"].period_s)
     assert all(b - a >= 0.09 for a, b in itertools.pairwise(starts))
 
 
@@ -186,13 +189,15 @@ def test_periods_that_differ_by_their_measurement_are_one() -> None:
         profile(job.name, compute_s, 0.08, 90e6)
         for job, compute_s in zip(experiment.jobs, (0.1, 0.103), strict=True)
     ]
-    one, other = plan_variant(experiment, experiment.variant("planned"), profiles).turns.values()
-    assert one.turn_s == other.turn_s == pytest.approx(0.183 * 1.01)
+    one, other = plan_variant(
+        experiment, experiment.variant("planned"), profiles
+    ).time_shifts.values()
+    assert one.period_s == other.period_s == pytest.approx(0.183 * 1.01)
 
 
 def test_a_plan_from_the_variant_alone_of_a_run_folder(tmp_path: Path) -> None:
     document = experiment(variants={"cubic": "cubic"})
-    document["variants"]["planned"] = {"cc": "cubic", "treatment": {"turns": {}}}
+    document["variants"]["planned"] = {"cc": "cubic", "treatment": {"time_shifts": {}}}
     folder = make_run(tmp_path / "run", document)
     for name in ("iterations", "bursts"):  # as it is when the variant alone is done, and no other
         table = pd.read_csv(folder / f"{name}.csv")
@@ -200,31 +205,31 @@ def test_a_plan_from_the_variant_alone_of_a_run_folder(tmp_path: Path) -> None:
     planned = small(yaml.safe_dump(document))
     plans = plan_variants(planned, folder)
     assert list(plans) == ["planned"]
-    starts = sorted(turn.shift_s for turn in plans["planned"].turns.values())
+    starts = sorted(slot.shift_s for slot in plans["planned"].time_shifts.values())
     assert len(starts) == 4
     assert all(b - a > LONE_COMM_S for a, b in itertools.pairwise(starts))
     write_plans(folder, plans)
     written = json.loads((folder / "plan.json").read_text())
     assert written["schema"] == "mltcp-run-plan/1"
-    assert written["variants"]["planned"]["turns"]["job-2"].keys() == {
-        "turn_s",
+    assert written["variants"]["planned"]["time_shifts"]["job-2"].keys() == {
+        "period_s",
         "shift_s",
         "realign",
     }
     assert plan_variants(planned.override(variants=["cubic"]), folder) == {}
 
 
-def test_planned_jobs_start_with_their_turns_and_late_ones_when_they_come() -> None:
+def test_planned_jobs_start_with_their_time_shifts_and_late_ones_when_they_come() -> None:
     text = TEXT.replace(
         "variants:\n", "  - {name: late, bytes: 1MB, compute: 100ms, start: 7s}\nvariants:\n"
     )
     experiment = small(text)
-    turns = {job.name: Turns(0.2, 0.01) for job in experiment.jobs}
-    session = Session(experiment, turns)
+    time_shifts = {job.name: TimeShift(0.2, 0.01) for job in experiment.jobs}
+    session = Session(experiment, time_shifts)
     (group,) = tasks_of(experiment, experiment.variant("planned"), 1)
     tasks = [session.adapt(each) for each in group]
     assert [each.spec.start_delay_s for each in tasks] == [0.0, 0.0, 7.0]
-    assert all(each.spec.turns == Turns(0.2, 0.01) for each in tasks)
+    assert all(each.spec.time_shifts == TimeShift(0.2, 0.01) for each in tasks)
     (unplanned,) = tasks_of(experiment, experiment.variant("cubic"), 1)
-    assert all(each.spec.turns is None for each in unplanned)
+    assert all(each.spec.time_shifts is None for each in unplanned)
     assert unplanned[0].spec.start_delay_s > 0

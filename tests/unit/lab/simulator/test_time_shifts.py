@@ -1,4 +1,5 @@
-"""Planned turns in virtual time: the plan is the planner's, jobs wait as the emulator's do."""
+"""Planned time shifts in virtual time: the plan is the planner's, jobs wait as the emulator's
+do."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis import load_run, make_report
-from mltcp_tools.lab.emulator.time_shift import Pace, Turns
+from mltcp_tools.lab.emulator.time_shift import Pace, TimeShift
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.planning.variants import plan_variants
 from mltcp_tools.lab.simulator.inputs import Link, PacketJob
@@ -18,27 +19,28 @@ from mltcp_tools.lab.simulator.modelled import modelled
 from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
 
 TEXT = """\
-name: turns
+name: time shifts
 link: {rate: 200mbit, queue: 30kB}
 jobs: [{count: 3, bytes: 2.5MB, compute: 250ms, start: random}]
 variants:
   cubic: {cc: cubic}
-  planned: {cc: cubic, treatment: {turns: {}}}
+  planned: {cc: cubic, treatment: {time_shifts: {}}}
 iterations: 12
 repetitions: 2
 alone: {iterations: 5}
 """
 
 
-def test_bursts_wait_for_their_turns_and_late_ones_for_the_next() -> None:
-    """As `emulator.turns.Pace` has it, with compute times that make the job early and late."""
-    turns = Turns(0.3, 0.02, realign=0.1)
+def test_bursts_wait_for_their_time_shifts_and_late_ones_for_the_next() -> None:
+    """As `emulator.time_shifts.Pace` has it, with compute times that make the job early and
+    late."""
+    time_shifts = TimeShift(0.3, 0.02, realign=0.1)
     computes = [0.2, 0.25, 0.29, 0.2, 0.6, 0.1, 0.27]
-    start = turns.first(0.0, 0.0)
+    start = time_shifts.first(0.0, 0.0)
     due = start + 0.2
-    job = PacketJob(start, computes, [[500_000]] * 7, turns=turns, due=due)
+    job = PacketJob(start, computes, [[500_000]] * 7, time_shifts=time_shifts, due=due)
     (bursts,) = simulate(Link(200e6, 1_000_000, 1e-4), [job], seed=1).bursts
-    pace, before, begins = Pace(turns, due), start, []
+    pace, before, begins = Pace(time_shifts, due), start, []
     for compute, burst in zip(computes, bursts, strict=True):
         begins.append(pace.begin(before + compute))
         assert burst["start_ns"] * 1e-9 == pytest.approx(begins[-1].at_s, abs=1e-8)
@@ -48,7 +50,7 @@ def test_bursts_wait_for_their_turns_and_late_ones_for_the_next() -> None:
 
 
 def test_a_planned_variant_keeps_jobs_apart(tmp_path: Path) -> None:
-    experiment, left_out = modelled(parse_experiment(TEXT, "turns.yaml"))
+    experiment, left_out = modelled(parse_experiment(TEXT, "time_shifts.yaml"))
     assert not left_out
     simulate_experiment(experiment, tmp_path)
     run = load_run(tmp_path)
@@ -62,16 +64,16 @@ def test_a_planned_variant_keeps_jobs_apart(tmp_path: Path) -> None:
     for _, own in bursts.groupby("repetition"):
         own = own.sort_values("start_s")
         assert (own["start_s"].to_numpy()[1:] >= own["end_s"].to_numpy()[:-1]).all()
-    written = json.loads((tmp_path / "plan.json").read_text())["variants"]["planned"]["turns"]
-    again = plan_variants(experiment, tmp_path)["planned"].turns
-    assert {job: each["turn_s"] for job, each in written.items()} == pytest.approx(
-        {job: each.turn_s for job, each in again.items()}, rel=0.01
+    written = json.loads((tmp_path / "plan.json").read_text())["variants"]["planned"]["time_shifts"]
+    again = plan_variants(experiment, tmp_path)["planned"].time_shifts
+    assert {job: each["period_s"] for job, each in written.items()} == pytest.approx(
+        {job: each.period_s for job, each in again.items()}, rel=0.01
     )
     assert make_report(run).result["variants"]["planned"]["plan"]["score"] == pytest.approx(1.0)
 
 
 def test_a_plan_needs_the_jobs_alone(tmp_path: Path) -> None:
     text = TEXT.replace("{iterations: 5}", "{iterations: 1}")
-    experiment, _ = modelled(parse_experiment(text, "turns.yaml"))
+    experiment, _ = modelled(parse_experiment(text, "time_shifts.yaml"))
     with pytest.raises(UsageError, match=r"variant planned .*`alone` with 2 iterations or more"):
         simulate_experiment(experiment, tmp_path)
