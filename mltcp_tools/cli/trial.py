@@ -44,14 +44,14 @@ from mltcp_tools.kernel.congestion_controls import NAMES, RECOMMENDED
 @ssh_options
 @click.option("--part", is_flag=True, hidden=True, help="Started there by --host.")
 @shown_option(
-    "--rounds", type=click.IntRange(8), default=8, help="Of two turns each, an even number."
+    "--rounds", type=click.IntRange(8), default=8, help="Of two periods each, an even number."
 )
 @shown_option(
     "--every",
     type=SECONDS,
     default="3min",
     metavar="TIME",
-    help="Length of a turn; longer where 40 iterations take longer.",
+    help="Length of a period; longer where 40 iterations take longer.",
 )
 @shown_option(
     "--cc", "name", type=click.Choice(NAMES), default=RECOMMENDED, help="Congestion control to try."

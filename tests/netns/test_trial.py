@@ -33,7 +33,7 @@ backend = backend_fixture(fresh_and_loaded)
 
 QUICK = ("--every", "5s", "--look", "60s", "--slower", "300%")
 COMPUTE_S = 0.08
-"""So that forty iterations, the fewest of a turn, take two thirds of it."""
+"""So that forty iterations, the fewest of a period, take two thirds of it."""
 
 ENDLESS = 100_000
 
@@ -111,8 +111,8 @@ def test_a_trial_switches_to_and_fro_and_says_what_it_found(
         job(mark),
         trial("--job", f"a={mark}", *QUICK, "--json", "-o", str(page)) as process,
     ):
-        wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
-        wait_for(lambda: not runs(backend), "a turn without", beside=process)
+        wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
+        wait_for(lambda: not runs(backend), "a period without", beside=process)
         code, found, err = result(process)
         assert nothing_left(backend)
     # What else runs on this host may make too many rounds void.
@@ -135,7 +135,7 @@ def test_an_attached_job_is_attached_as_before_in_the_end(backend: Backend, mark
         assert main(attached) == 0
         before = StateFiles().read()
         with trial("--job", "a", *QUICK) as process:
-            wait_for(lambda: not runs(backend), "a turn without", beside=process)
+            wait_for(lambda: not runs(backend), "a period without", beside=process)
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=PATIENCE_S)
             assert process.returncode
@@ -148,7 +148,7 @@ def test_an_attached_job_is_attached_as_before_in_the_end(backend: Backend, mark
 
 def test_what_kills_a_trial_puts_everything_back(backend: Backend, mark: str) -> None:
     with job(mark), trial("--job", f"a={mark}", *QUICK) as process:
-        wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+        wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
         process.kill()
         process.wait()
         wait_for(lambda: nothing_left(backend), "everything to be put back")
@@ -158,7 +158,7 @@ def test_a_trial_whose_guardian_was_killed_too_is_put_back_by_the_next(
     backend: Backend, mark: str
 ) -> None:
     with job(mark), trial("--job", f"a={mark}", *QUICK) as process:
-        wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+        wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
         for pid, _ in json.loads((TRIAL_DIR / "trial.json").read_text())["owners"]:
             os.kill(pid, signal.SIGKILL)
         process.wait()
@@ -169,7 +169,7 @@ def test_a_trial_whose_guardian_was_killed_too_is_put_back_by_the_next(
 
 def test_a_trial_that_is_stopped_loses_its_lease(backend: Backend, mark: str) -> None:
     with job(mark), trial("--job", f"a={mark}", *QUICK) as process:
-        wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+        wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
         pause(process)
         wait_for(lambda: nothing_left(backend), "everything to be put back")
         process.send_signal(signal.SIGCONT)
@@ -205,7 +205,7 @@ def test_a_job_that_runs_mltcp_by_itself_is_refused(backend: Backend, mark: str)
 
 def test_a_job_that_ends_ends_the_trial(backend: Backend, mark: str) -> None:
     with job(mark) as running, trial("--job", f"a={mark}", *QUICK, "--json") as process:
-        wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+        wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
         running.end()
         code, found, _ = result(process)
     assert (code, found["verdict"]) == (1, "short")
@@ -236,7 +236,7 @@ def test_a_third_job_that_starts_half_way_voids_its_round(backend: Backend, mark
                 third.tell(f"train {ENDLESS} {COMPUTE_S} {4 * BURST}")
                 void = hear(VOID)
                 if "Other traffic on lo changed" in void:
-                    # With the third job there in both turns, rounds are valid again.
+                    # With the third job there in both periods, rounds are valid again.
                     valid = hear(VALID)
         process.send_signal(signal.SIGINT)
         code, found, _ = result(process)
@@ -251,9 +251,9 @@ def test_an_agent_lets_its_jobs_be_tried(backend: Backend, mark: str, tmp_path: 
         running.wait_for("attached (reno -> mltcp)")
         wait_for(lambda: len(backend.flows()) == 4, "all of its connections")
         with trial("--job", "trained", *QUICK) as process:
-            wait_for(lambda: not runs(backend), "a turn without", beside=process)
-            wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
-            wait_for(lambda: not runs(backend), "a turn without", beside=process)
+            wait_for(lambda: not runs(backend), "a period without", beside=process)
+            wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
+            wait_for(lambda: not runs(backend), "a period without", beside=process)
             process.kill()
             process.wait()
             wait_for(lambda: len(backend.flows()) == 4, "the guardian to put them back")
@@ -292,7 +292,7 @@ def test_a_neighbour_that_begins_with_mltcp_is_not_held_against_it(
     with slow_link(f"t{os.getpid()}") as through, job(mark, 0.1, through):
         words = ("--job", f"a={mark}", "--every", "40s", "--slower", "50%", "--json")
         with trial(*words) as process:
-            wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+            wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
             with job(mark.replace("mark", "greedy"), 0.0, through):
                 wait_for(lambda: not runs(backend), "its own back", beside=process)
                 assert process.stderr is not None
@@ -310,7 +310,7 @@ def test_the_agent_takes_it_off_a_job_that_it_slows_down(
     backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # With mltcp the job's window grows at a fiftieth of the pace of reno's.
-    worse = rules(mark, more=", slope: 0, intercept: 0.02", prove="{share: 50%, turn: 6s}")
+    worse = rules(mark, more=", slope: 0, intercept: 0.02", prove="{share: 50%, period: 6s}")
     with (
         slow_link(f"t{os.getpid()}") as through,
         agent(tmp_path, worse) as running,

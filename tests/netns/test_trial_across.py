@@ -55,7 +55,7 @@ def test_the_end_of_the_trial_puts_everything_back_on_all_hosts(
     backend: Backend, tmp_path: Path, number: signal.Signals
 ) -> None:
     with jobs(tmp_path) as (hosts, reach), trial(*reach, *JOBS, *QUICK) as process:
-        wait_for(lambda: not runs(backend), "a turn without", beside=process)
+        wait_for(lambda: not runs(backend), "a period without", beside=process)
         process.send_signal(number)
         process.communicate(timeout=60)
         assert process.returncode

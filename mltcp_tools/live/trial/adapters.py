@@ -33,7 +33,7 @@ _MUCH = 0.01
 
 @dataclass(frozen=True)
 class _Edge:
-    """The counts at the beginning or the end of a turn. moved: by job, of each connection.
+    """The counts at the beginning or the end of a period. moved: by job, of each connection.
 
     again: bytes that the jobs have sent again.
     """
@@ -72,7 +72,7 @@ class LiveWorld(World):
         self._check_at_s = 0.0
         self._begun: list[_Edge] = []
         self._spans: dict[int, tuple[Span, Own]] = {}
-        """Of each turn that has ended, by its number, with what the jobs moved themselves."""
+        """Of each period that has ended, by its number, with what the jobs moved themselves."""
 
     def now_s(self) -> float:
         return time.monotonic()
@@ -119,12 +119,12 @@ class LiveWorld(World):
 
     # What is around them
 
-    def begin_turn(self) -> int:
+    def begin_period(self) -> int:
         self._begun.append(self._count())
         return len(self._begun) - 1
 
-    def end_turn(self, turn: int) -> Counted:
-        before, after = self._begun[turn], self._count()
+    def end_period(self, period: int) -> Counted:
+        before, after = self._begun[period], self._count()
         seen = span(before.counters, after.counters)
         total = 0
         counted = Counted([], {})
@@ -143,7 +143,7 @@ class LiveWorld(World):
                 counted.notes.append(f"{name} closed connections.")
         again = max(0, after.again - before.again)
         own = Own(total / seen.length_s, (total + again) / seen.length_s)
-        self._spans[turn] = seen, own
+        self._spans[period] = seen, own
         return counted
 
     def unlike(self, one: int, other: int) -> list[str]:

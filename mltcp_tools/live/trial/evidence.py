@@ -132,7 +132,7 @@ def of_iterations(with_s: Sequence[float], without_s: Sequence[float]) -> Differ
     Normal, by the spread of the iterations and of blocks of them; at least four of each.
     """
     mean = math.log(fmean(with_s) / fmean(without_s))
-    spreads = (spread_of_turns(each, len(each)) / math.sqrt(2) for each in (with_s, without_s))
+    spreads = (spread_of_periods(each, len(each)) / math.sqrt(2) for each in (with_s, without_s))
     spread = max(math.hypot(*spreads), _NEAR)
     reach = spread * NormalDist().inv_cdf(1 - LEVEL / 2)
     p = 2 * NormalDist().cdf(-abs(mean) / spread)
@@ -163,7 +163,7 @@ def _multiple(rounds: int) -> float:
     return high
 
 
-def spread_of_turns(times_s: Sequence[float], per_turn: int) -> float:
+def spread_of_periods(times_s: Sequence[float], per_period: int) -> float:
     """The standard deviation to be expected of a round's value, by iterations seen beforehand.
 
     Blocks of iterations tell how much slower noise, which lasts over several, adds: means of blocks
@@ -177,5 +177,5 @@ def spread_of_turns(times_s: Sequence[float], per_turn: int) -> float:
         blocks = [fmean(times_s[at : at + size]) for at in range(0, len(times_s) - size + 1, size)]
         largest = max(largest, stdev(blocks) * math.sqrt(size))
         size *= 2
-    # Two turns are compared.
-    return math.sqrt(2 / max(1, per_turn)) * largest / mean
+    # Two periods are compared.
+    return math.sqrt(2 / max(1, per_period)) * largest / mean

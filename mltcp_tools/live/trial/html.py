@@ -75,12 +75,13 @@ def _row(cells: Sequence[str | Cell], tag: str) -> str:
 
 
 def _figure(found: Conducted, job: str) -> str:
-    """The mean iteration of each turn, both of a round above each other; void rounds are hollow."""
+    """The mean iteration of each period, both of a round above each other; void rounds are
+    hollow."""
     points = [
-        (each.number, variant, each.turns[variant].jobs[job].mean_s, bool(each.void))
+        (each.number, variant, each.periods[variant].jobs[job].mean_s, bool(each.void))
         for each in found.course.rounds
         for variant in (BASE, MLTCP)
-        if variant in each.turns and each.turns[variant].jobs[job].iterations
+        if variant in each.periods and each.periods[variant].jobs[job].iterations
     ]
     if not points:
         return ""
@@ -154,7 +155,8 @@ def _method(found: Conducted) -> str:
     plan = found.course.plan
     return (
         f"{announcement(found.course)} Which variant began each round was drawn (seed"
-        f" {found.course.seed}), half of the rounds each way; the first quarter of a turn was left"
+        f" {found.course.seed}), half of the rounds each way; the first quarter of a period was"
+        f" left"
         " out. The p-value is that of the drawing itself: how many of the orders that might have"
         " been drawn show a difference at least as large. The interval holds every difference that"
         f" this test doesn't refuse. A job slower by {plan.slower:.0%} would have ended the trial."

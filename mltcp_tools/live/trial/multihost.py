@@ -105,7 +105,7 @@ class AcrossWorld(World):
     def __init__(self, parts: Sequence[_Part], interrupted: Callable[[], bool]) -> None:
         self._parts = parts
         self._interrupted = interrupted
-        self._turns = 0
+        self._periods = 0
         self._alive_s = 0.0
 
     def now_s(self) -> float:
@@ -154,14 +154,14 @@ class AcrossWorld(World):
             part.beats.clear()
         return found
 
-    def begin_turn(self) -> int:
-        self.ask("turn")
-        self._turns += 1
-        return self._turns - 1
+    def begin_period(self) -> int:
+        self.ask("period")
+        self._periods += 1
+        return self._periods - 1
 
-    def end_turn(self, turn: int) -> Counted:
+    def end_period(self, period: int) -> Counted:
         counted = Counted([], {})
-        for part, said in self.ask("end", turn=turn):
+        for part, said in self.ask("end", period=period):
             counted.notes.extend(f"{part.host}: {note}" for note in said["notes"])
             for job, count in said["retransmits"].items():
                 counted.retransmits[part.name_here(job)] = count
@@ -170,7 +170,7 @@ class AcrossWorld(World):
     def unlike(self, one: int, other: int) -> list[str]:
         return [
             f"{part.host}: {note}"
-            for part, said in self.ask("unlike", turns=[one, other])
+            for part, said in self.ask("unlike", periods=[one, other])
             for note in said["notes"]
         ]
 

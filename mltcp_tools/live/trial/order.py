@@ -1,8 +1,8 @@
 """The random balanced order of a trial's rounds, and every other order that it might have had.
 
-A round is one turn of each variant. Which comes first is drawn: of the planned rounds exactly half
-begin with either, so that what changes steadily on a host helps neither variant. A round that is
-added for a void one has its own toss.
+A round is one period of each variant. Which comes first is drawn: of the planned rounds exactly
+half begin with either, so that what changes steadily on a host helps neither variant. A round that
+is added for a void one has its own toss.
 """
 
 from __future__ import annotations

@@ -52,14 +52,14 @@ def judge(course: Course) -> Verdict:
     indices = [each.number - 1 for each in valid]
     names = list(course.periods_s)
     ratios = [
-        [log_ratio(each.turns[BASE].jobs[job], each.turns[MLTCP].jobs[job]) for each in valid]
+        [log_ratio(each.periods[BASE].jobs[job], each.periods[MLTCP].jobs[job]) for each in valid]
         for job in names
     ]
     rows = tuple(
         JobRow(
             job,
-            _variant(each.turns[BASE].jobs[job] for each in valid),
-            _variant(each.turns[MLTCP].jobs[job] for each in valid),
+            _variant(each.periods[BASE].jobs[job] for each in valid),
+            _variant(each.periods[MLTCP].jobs[job] for each in valid),
             difference(values, course.order, indices),
         )
         for job, values in zip(names, ratios, strict=True)
@@ -72,8 +72,8 @@ def judge(course: Course) -> Verdict:
     return Verdict(kind, together, rows, _sentence(kind, course, together), _advice(kind, rows))
 
 
-def _variant(turns: Iterable[Measured]) -> VariantRow:
-    found = list(turns)
+def _variant(periods: Iterable[Measured]) -> VariantRow:
+    found = list(periods)
     times_s = [time for each in found for time in each.times_s]
     return VariantRow(
         iterations=len(times_s),

@@ -1,4 +1,4 @@
-"""One turn of a trial: what its iterations were, and whether it may go on."""
+"""One period of a trial: what its iterations were, and whether it may go on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LATEST = 10
 """Iterations whose median is held against the limit."""
 
 _FIRST = 5
-"""Of a turn, which aren't: the switch itself, and what collided because of it."""
+"""Of a period, which aren't: the switch itself, and what collided because of it."""
 
 _STALLED_S = 10.0
 _STALLED_PERIODS = 10.0
@@ -28,7 +28,7 @@ _LOOKS_S = 0.02
 
 
 class Ended(Exception):
-    """The turn can't go on. str(): why, a sentence."""
+    """The period can't go on. str(): why, a sentence."""
 
 
 class Slower(Ended):
@@ -48,38 +48,38 @@ class Stalled(Ended):
 
 @dataclass
 class Measured:
-    """A job's iterations in a turn, those while it settled left out."""
+    """A job's iterations in a period, those while it settled left out."""
 
-    beats: list[Beat] = field(default_factory=list)
+    recorded: list[Beat] = field(default_factory=list)
     retransmits: int = 0
 
     @property
     def iterations(self) -> int:
         """Return the number of iterations."""
-        return sum(each.count for each in self.beats)
+        return sum(each.count for each in self.recorded)
 
     @property
     def mean_s(self) -> float:
         """Of their durations; what was missed between two of them counts."""
-        return sum(each.duration_s * each.count for each in self.beats) / self.iterations
+        return sum(each.duration_s * each.count for each in self.recorded) / self.iterations
 
     @property
     def times_s(self) -> list[float]:
         """The duration of each."""
-        return [each.duration_s for each in self.beats for _ in range(each.count)]
+        return [each.duration_s for each in self.recorded for _ in range(each.count)]
 
     @property
     def silent_s(self) -> float:
         """The usual compute time."""
-        return median(each.silent_s for each in self.beats)
+        return median(each.silent_s for each in self.recorded)
 
     @property
     def size(self) -> float:
         """The usual bytes of one."""
-        return median(each.size / each.count for each in self.beats)
+        return median(each.size / each.count for each in self.recorded)
 
 
-class Turn:
+class Period:
     """The jobs for a while under one variant. number: by which the world knows it.
 
     limits_s: a job's longest tolerable iteration time.
@@ -98,7 +98,7 @@ class Turn:
         self.begin_s = begin_s
         self.jobs = {job: Measured() for job in periods_s}
         self.notes: list[str] = []
-        """The reason why the turn, and so its round, is void."""
+        """The reason why the period, and so its round, is void."""
         self._settled_s = begin_s + settle_s
         self._periods_s = periods_s
         self._limits_s = limits_s
@@ -111,7 +111,7 @@ class Turn:
         if beat.start_s < self.begin_s:
             return
         if beat.start_s >= self._settled_s:
-            self.jobs[job].beats.append(beat)
+            self.jobs[job].recorded.append(beat)
         latest = self._latest[job]
         latest += [beat.duration_s] * beat.count
         limit_s = self._limits_s.get(job, math.inf)
@@ -126,16 +126,16 @@ class Turn:
                 raise Stalled(f"{job} ended no iteration for {format_seconds(patience_s)}.")
 
 
-def changes(turns: Sequence[Turn]) -> list[str]:
-    """Return sentences on the jobs' own changes from one turn to the next, or within one.
+def changes(periods: Sequence[Period]) -> list[str]:
+    """Return sentences on the jobs' own changes from one period to the next, or within one.
 
     The bytes of an iteration and its compute time are the job's own doing, whichever congestion
     control it runs.
     """
     found = []
-    for job in turns[0].jobs:
-        spans = [half for turn in turns for half in _halves(turn.jobs[job])]
-        if len(spans) < 2 * len(turns):
+    for job in periods[0].jobs:
+        spans = [half for period in periods for half in _halves(period.jobs[job])]
+        if len(spans) < 2 * len(periods):
             found.append(f"{job} made too few iterations to compare.")
             continue
         sizes = [each.size for each in spans]
@@ -151,10 +151,10 @@ def changes(turns: Sequence[Turn]) -> list[str]:
 
 
 def _halves(whole: Measured) -> Iterable[Measured]:
-    middle = len(whole.beats) // 2
+    middle = len(whole.recorded) // 2
     if middle:
-        yield Measured(whole.beats[:middle])
-        yield Measured(whole.beats[middle:])
+        yield Measured(whole.recorded[:middle])
+        yield Measured(whole.recorded[middle:])
 
 
 def log_ratio(base: Measured, mltcp: Measured) -> float:
@@ -168,6 +168,6 @@ def percentile(times_s: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
 
 
-def mean(turns: Iterable[Measured]) -> float:
-    """Of the iterations of several turns."""
-    return fmean(time for turn in turns for time in turn.times_s)
+def mean(periods: Iterable[Measured]) -> float:
+    """Of the iterations of several periods."""
+    return fmean(time for period in periods for time in period.times_s)

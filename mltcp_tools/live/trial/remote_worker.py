@@ -5,9 +5,9 @@ JSON objects, one a line; each request is answered by one of the same event, or 
     <- {"event": "begin", "version": V, "jobs": {NAME: [TARGET, ...]}, "cc": NAME, "patience_s": s}
     -> {"event": "begin", "jobs": [NAME, ...]: those that this host has, "base": names}
     <- {"event": "learn"} -> {"event": "learn", "now_s": s, "beats": [[JOB, Beat's fields...]...]}
-    <- {"event": "switch", "variant": VARIANT}; {"event": "turn"}: the next turn begins, the first
-    is 0 <- {"event": "end", "turn": n} -> {..., "notes": [SENTENCE...], "retransmits": {JOB:
-    segments}} <- {"event": "unlike", "turns": [n, n]} -> {..., "notes": [SENTENCE...]}
+    <- {"event": "switch", "variant": VARIANT}; {"event": "period"}: the next period begins, the
+    first is 0 <- {"event": "end", "period": n} -> {..., "notes": [SENTENCE...], "retransmits":
+    {JOB: segments}} <- {"event": "unlike", "periods": [n, n]} -> {..., "notes": [SENTENCE...]}
 
 Unasked, once it has learned: {"event": "beats"} as with `learn`. Times are of this host's clock,
 which needn't agree with any other. Both sides say {"event": "alive"} once a second; where this one
@@ -97,7 +97,7 @@ class _Part:
         self._handlers: Mapping[str, Callable[[dict[str, Any]], None]] = {
             "learn": self._learn,
             "switch": self._switch,
-            "turn": self._turn,
+            "period": self._period,
             "end": self._end,
             "unlike": self._unlike,
         }
@@ -128,16 +128,16 @@ class _Part:
         self._world.switch(request["variant"])
         answer("switch")
 
-    def _turn(self, request: dict[str, Any]) -> None:
-        self._world.begin_turn()
-        answer("turn")
+    def _period(self, request: dict[str, Any]) -> None:
+        self._world.begin_period()
+        answer("period")
 
     def _end(self, request: dict[str, Any]) -> None:
-        counted = self._world.end_turn(request["turn"])
+        counted = self._world.end_period(request["period"])
         answer("end", notes=counted.notes, retransmits=counted.retransmits)
 
     def _unlike(self, request: dict[str, Any]) -> None:
-        answer("unlike", notes=self._world.unlike(*request["turns"]))
+        answer("unlike", notes=self._world.unlike(*request["periods"]))
 
 
 def _here(jobs: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:

@@ -1,6 +1,6 @@
-"""The standing proof of an agent: now and then all its jobs run their base for a turn.
+"""The standing proof of an agent: now and then all its jobs run their base for a period.
 
-Each round compares a turn of the base with one of mltcp beside it, in an order that is tossed. A
+Each round compares a period of the base with one of mltcp beside it, in an order that is tossed. A
 job's gain over all rounds is published with its interval; it is judged after 8 rounds, 16, 32 and
 64, and anew from there, as who looks after each round finds something sooner or later.
 """
@@ -27,7 +27,7 @@ from mltcp_tools.live.trial.period import BASE, MLTCP, Ended, log_ratio
 from mltcp_tools.live.trial.rollback import Lease
 from mltcp_tools.live.trial.subjects import find_subjects
 from mltcp_tools.live.trial.surroundings import Interrupted, JobEnded, World
-from mltcp_tools.live.trial.trial import LEAST_ITERATIONS, periods_of, take_turn, what_changed
+from mltcp_tools.live.trial.trial import LEAST_ITERATIONS, periods_of, take_period, what_changed
 
 JUDGED = (8, 16, 32, 64)
 """Rounds after which a job is judged."""
@@ -41,14 +41,14 @@ _RETRY_S = 60.0
 @dataclass(frozen=True)
 class Standing:
     """The rule. share: of the time that jobs run their base. slower: a job that is proven slower
-    with mltcp, by this share or more, is detached if `detach`, else only reported. turn_s: length
-    of a turn, longer where 40 iterations take longer.
+    with mltcp, by this share or more, is detached if `detach`, else only reported. period_s: length
+    of a period, longer where 40 iterations take longer.
     """
 
     share: float
     slower: float
     detach: bool
-    turn_s: float
+    period_s: float
 
 
 @dataclass
@@ -95,21 +95,25 @@ class Compared:
     void: str = ""
 
 
-def compare(world: World, turn_s: float, mltcp_first: bool) -> Compared:
+def compare(world: World, period_s: float, mltcp_first: bool) -> Compared:
     """One round in the world, whose jobs run mltcp in the end."""
     try:
         world.switch(MLTCP)
         periods_s = periods_of(world.learn())
-        every_s = max(turn_s, LEAST_ITERATIONS * max(periods_s.values()))
+        every_s = max(period_s, LEAST_ITERATIONS * max(periods_s.values()))
         variants = (MLTCP, BASE) if mltcp_first else (BASE, MLTCP)
-        turns = {variant: take_turn(world, variant, every_s, periods_s, {}) for variant in variants}
+        periods = {
+            variant: take_period(world, variant, every_s, periods_s, {}) for variant in variants
+        }
     except NoIterations:
         raise
     except (Ended, JobEnded, MltcpError) as error:
         return Compared(mltcp_first, {}, str(error))
-    if changed := what_changed(list(turns.values()), world):
+    if changed := what_changed(list(periods.values()), world):
         return Compared(mltcp_first, {}, " ".join(changed))
-    values = {job: log_ratio(turns[BASE].jobs[job], turns[MLTCP].jobs[job]) for job in periods_s}
+    values = {
+        job: log_ratio(periods[BASE].jobs[job], periods[MLTCP].jobs[job]) for job in periods_s
+    }
     return Compared(mltcp_first, values)
 
 
@@ -165,9 +169,9 @@ class Prover(Closing):
         if not done:
             self._next_s = now_s + _RETRY_S
             return []
-        # A turn of the base in each of these; when in it is drawn, lest it keeps step with a job.
-        cycle_s = self.rule.turn_s / self.rule.share
-        self._next_s = now_s + self._source.uniform(0.5, 1.5) * cycle_s - 2 * self.rule.turn_s
+        # A period of the base in each of these; when in it is drawn, lest it keeps step with a job.
+        cycle_s = self.rule.period_s / self.rule.share
+        self._next_s = now_s + self._source.uniform(0.5, 1.5) * cycle_s - 2 * self.rule.period_s
         (found,) = done
         if found.void:
             self._say(f"A round of the standing proof is void: {found.void}")
@@ -213,4 +217,4 @@ class Prover(Closing):
             world = LiveWorld(
                 subjects, name, self._backend, lease, meter, self._stop.is_set, _PATIENCE_S
             )
-            return compare(world, self.rule.turn_s, self._source.random() < 0.5)
+            return compare(world, self.rule.period_s, self._source.random() < 0.5)

@@ -11,7 +11,7 @@ from mltcp_tools.live.observe.iteration_detector import Beat
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of a turn that has ended. notes: what makes it void. retransmits: by job."""
+    """The counts of a period that has ended. notes: what makes it void. retransmits: by job."""
 
     notes: list[str]
     retransmits: dict[str, int]
@@ -33,7 +33,7 @@ class World(ABC):
 
     @abstractmethod
     def switch(self, variant: str) -> None:
-        """Have all jobs run what they ran before (turn.BASE), or mltcp (turn.MLTCP)."""
+        """Have all jobs run what they ran before (period.BASE), or mltcp (period.MLTCP)."""
 
     @abstractmethod
     def wait(self) -> list[tuple[str, Beat]]:
@@ -43,17 +43,17 @@ class World(ABC):
         """
 
     @abstractmethod
-    def begin_turn(self) -> int:
-        """Note what has been counted so far, as the jobs run the turn's variant; the turn's
+    def begin_period(self) -> int:
+        """Note what has been counted so far, as the jobs run the period's variant; the period's
         number."""
 
     @abstractmethod
-    def end_turn(self, turn: int) -> Counted:
-        """Return what was counted since the turn began."""
+    def end_period(self, period: int) -> Counted:
+        """Return what was counted since the period began."""
 
     @abstractmethod
     def unlike(self, one: int, other: int) -> list[str]:
-        """Return sentences on what around the jobs differed in two turns that have ended."""
+        """Return sentences on what around the jobs differed in two periods that have ended."""
 
 
 class JobEnded(Exception):

@@ -115,9 +115,9 @@ def _round(each: Round) -> dict[str, Any]:
         "void": each.void,
         "mean_s": {
             variant: {
-                job: measured.mean_s for job, measured in turn.jobs.items() if measured.iterations
+                job: measured.mean_s for job, measured in period.jobs.items() if measured.iterations
             }
-            for variant, turn in each.turns.items()
+            for variant, period in each.periods.items()
             if variant in (BASE, MLTCP)
         },
     }

@@ -1,4 +1,5 @@
-"""The trial: rounds of two turns each in a random balanced order, until they suffice or must stop.
+"""The trial: rounds of two periods each in a random balanced order, until they suffice or must
+stop.
 
 A round is void where the jobs or what is around them changed in it; another one takes its place. A
 job that becomes too slow with mltcp, or stalls, gets its own congestion control back at once. That
@@ -20,21 +21,22 @@ from mltcp_tools.live.trial.evidence import (
     interval,
     of_iterations,
     share,
-    spread_of_turns,
+    spread_of_periods,
     visible,
 )
 from mltcp_tools.live.trial.order import Order, draw
-from mltcp_tools.live.trial.period import BASE, MLTCP, Ended, Slower, Stalled, Turn, changes
+from mltcp_tools.live.trial.period import BASE, MLTCP, Ended, Period, Slower, Stalled, changes
 from mltcp_tools.live.trial.surroundings import Interrupted, JobEnded, World
 
 LEAST_ROUNDS = 8
 """With fewer, chance makes any difference in more than a twentieth of the orders."""
 
 SETTLE = 0.25
-"""Share of a turn that is left out of it: mltcp learns anew after each switch, and bursts slide."""
+"""Share of a period that is left out of it: mltcp learns anew after each switch, and bursts
+slide."""
 
 LEAST_ITERATIONS = 40
-"""Of a turn, which is made longer for them; some of them are left out."""
+"""Of a period, which is made longer for them; some of them are left out."""
 
 _SETTLE_ITERATIONS = 10
 _STRIKES = 2
@@ -46,7 +48,7 @@ One may be a checkpoint, or a neighbour that left when mltcp did.
 
 @dataclass(frozen=True)
 class Plan:
-    """rounds: valid ones wanted. every_s: length of a turn, unless LEAST_ITERATIONS take longer.
+    """rounds: valid ones wanted. every_s: length of a period, unless LEAST_ITERATIONS take longer.
 
     slower: share that is tolerated.
     """
@@ -70,11 +72,11 @@ class Plan:
 
 @dataclass
 class Round:
-    """One round: its turns by variant, and why it is void, if it is."""
+    """One round: its periods by variant, and why it is void, if it is."""
 
     number: int
     variants: tuple[str, str]
-    turns: dict[str, Turn] = field(default_factory=dict)
+    periods: dict[str, Period] = field(default_factory=dict)
     void: list[str] = field(default_factory=list)
 
 
@@ -83,15 +85,15 @@ class Course:
     """The course of a trial. ended: why it stopped early; empty where it didn't. stopped: by a
     guard.
 
-    turn_s: length of a turn, as it is now. visible: the smallest difference (a share) that so many
-    rounds find in four of five trials, as far as the iterations before it tell.
+    period_s: length of a period, as it is now. visible: the smallest difference (a share) that so
+    many rounds find in four of five trials, as far as the iterations before it tell.
     """
 
     plan: Plan
     seed: int
     order: Order
     periods_s: dict[str, float]
-    turn_s: float
+    period_s: float
     visible: float
     rounds: list[Round] = field(default_factory=list)
     ended: str = ""
@@ -100,7 +102,7 @@ class Course:
     @property
     def valid(self) -> list[Round]:
         """The rounds that count."""
-        return [each for each in self.rounds if not each.void and len(each.turns) == 2]
+        return [each for each in self.rounds if not each.void and len(each.periods) == 2]
 
 
 class Guarded(Exception):
@@ -122,14 +124,14 @@ class Trial:
         world.switch(BASE)
         seen = world.learn()
         self._periods_s = periods_of(seen)
-        turn_s, order = self._turn_s(), draw(plan.rounds, self._source)
-        visible = self._visible(seen, turn_s)
-        self.course = Course(plan, seed, order, dict(self._periods_s), turn_s, visible)
+        period_s, order = self._period_s(), draw(plan.rounds, self._source)
+        visible = self._visible(seen, period_s)
+        self.course = Course(plan, seed, order, dict(self._periods_s), period_s, visible)
         self._base_s = dict(self._periods_s)
         """By job, how long its iterations took when it last ran the base."""
 
     def run(self) -> Course:
-        """Go through the rounds; how it went. The jobs are left in the last turn's variant."""
+        """Go through the rounds; how it went. The jobs are left in the last period's variant."""
         course = self.course
         try:
             while len(course.valid) < self._plan.rounds:
@@ -152,7 +154,7 @@ class Trial:
         self.course.rounds.append(each)
         try:
             for variant in each.variants:
-                each.turns[variant] = self._turn(variant)
+                each.periods[variant] = self._period(variant)
         except Ended as end:
             each.void.append(str(end))
         except (Guarded, JobEnded, Interrupted) as end:
@@ -160,14 +162,14 @@ class Trial:
             raise
         else:
             each.void = what_changed(
-                [each.turns[variant] for variant in each.variants], self._world
+                [each.periods[variant] for variant in each.variants], self._world
             )
         if each.void:
             self._say(f"Round {each.number} is void: {' '.join(each.void)}")
             self._world.switch(BASE)
             self._look_again()
         else:
-            base, mltcp = each.turns[BASE], each.turns[MLTCP]
+            base, mltcp = each.periods[BASE], each.periods[MLTCP]
             told = ", ".join(
                 f"{job} {format_seconds(base.jobs[job].mean_s)} without,"
                 f" {format_seconds(mltcp.jobs[job].mean_s)} with"
@@ -175,14 +177,14 @@ class Trial:
             )
             self._say(f"Round {each.number}: {told}.")
 
-    def _turn(self, variant: str) -> Turn:
-        """One turn to its end. Raises Ended and Guarded, with the base put back before."""
+    def _period(self, variant: str) -> Period:
+        """One period to its end. Raises Ended and Guarded, with the base put back before."""
         limits_s = {job: (1 + self._plan.slower) * time for job, time in self._base_s.items()}
         try:
-            turn = take_turn(
+            period = take_period(
                 self._world,
                 variant,
-                self.course.turn_s,
+                self.course.period_s,
                 self._periods_s,
                 limits_s if variant == MLTCP else {},
             )
@@ -196,18 +198,18 @@ class Trial:
             raise Ended(why) from None
         if variant == BASE:
             self._base_s |= {
-                job: measured.mean_s for job, measured in turn.jobs.items() if measured.beats
+                job: measured.mean_s for job, measured in period.jobs.items() if measured.beats
             }
-        return turn
+        return period
 
     def _right_after(self, end: Slower) -> tuple[bool, str]:
         """Compare with the base right after: whether it is mltcp that is slower, and a sentence."""
-        length_s = min(self.course.turn_s, LEAST_ITERATIONS * max(self._periods_s.values()))
+        length_s = min(self.course.period_s, LEAST_ITERATIONS * max(self._periods_s.values()))
         try:
-            turn = take_turn(self._world, BASE, length_s, self._periods_s, {})
+            period = take_period(self._world, BASE, length_s, self._periods_s, {})
         except Stalled as stall:
             return False, f"{end} {stall}"
-        without_s = turn.jobs[end.job].times_s
+        without_s = period.jobs[end.job].times_s
         if len(without_s) < len(end.times_s):
             return False, f"{end} Right after it made too few iterations without mltcp to compare."
         longer = of_iterations(end.times_s, without_s)
@@ -223,51 +225,52 @@ class Trial:
         """Look again at the jobs, whose iterations and neighbours may have changed."""
         self._periods_s = periods_of(self._world.learn())
         self._base_s = dict(self._periods_s)
-        self.course.turn_s = self._turn_s()
+        self.course.period_s = self._period_s()
 
-    def _turn_s(self) -> float:
-        """Return the length of turns that iterations as they are now need."""
+    def _period_s(self) -> float:
+        """Return the length of periods that iterations as they are now need."""
         return max(self._plan.every_s, LEAST_ITERATIONS * max(self._periods_s.values()))
 
-    def _visible(self, seen: Mapping[str, Sequence[Beat]], turn_s: float) -> float:
+    def _visible(self, seen: Mapping[str, Sequence[Beat]], period_s: float) -> float:
         """Of all jobs together, whose noises add up as far as they are each other's own."""
         spreads = []
         for job, beats in seen.items():
             times_s = [each.duration_s for each in beats for _ in range(each.count)]
-            per_turn = round((1 - SETTLE) * turn_s / self._periods_s[job])
-            spreads.append(spread_of_turns(times_s, per_turn))
+            per_period = round((1 - SETTLE) * period_s / self._periods_s[job])
+            spreads.append(spread_of_periods(times_s, per_period))
         # Jobs on one link disturb each other, so that none of this evens out for sure.
         return visible(fmean(spreads), self._plan.rounds)
 
 
-def take_turn(
+def take_period(
     world: World,
     variant: str,
     every_s: float,
     periods_s: Mapping[str, float],
     limits_s: Mapping[str, float],
-) -> Turn:
-    """One turn to its end. Raises turn.Ended where a job is slower than its limit, or stalls."""
+) -> Period:
+    """One period to its end. Raises period.Ended where a job is slower than its limit, or
+    stalls."""
     world.switch(variant)
-    number = world.begin_turn()
+    number = world.begin_period()
     begin_s = world.now_s()
     settle_s = max(SETTLE * every_s, _SETTLE_ITERATIONS * max(periods_s.values()))
-    turn = Turn(variant, number, begin_s, settle_s, periods_s, limits_s)
+    period = Period(variant, number, begin_s, settle_s, periods_s, limits_s)
     while world.now_s() < begin_s + every_s:
         for job, beat in world.wait():
-            turn.add(job, beat)
-        turn.check(world.now_s())
-    counted = world.end_turn(number)
-    turn.notes += counted.notes
+            period.add(job, beat)
+        period.check(world.now_s())
+    counted = world.end_period(number)
+    period.notes += counted.notes
     for job, retransmits in counted.retransmits.items():
-        turn.jobs[job].retransmits = retransmits
-    return turn
+        period.jobs[job].retransmits = retransmits
+    return period
 
 
-def what_changed(turns: Sequence[Turn], world: World) -> list[str]:
-    """Return sentences on why two turns can't be compared, if so; each once."""
-    notes = [note for turn in turns for note in turn.notes]
-    notes += changes(turns) + world.unlike(*(turn.number for turn in turns))
+def what_changed(periods: Sequence[Period], world: World) -> list[str]:
+    """Return sentences on why two periods can't be compared, if so; each once."""
+    notes = [note for period in periods for note in period.notes]
+    notes += changes(periods) + world.unlike(*(period.number for period in periods))
     return list(dict.fromkeys(notes))
 
 
@@ -281,9 +284,10 @@ def periods_of(seen: Mapping[str, Sequence[Beat]]) -> dict[str, float]:
 def announcement(course: Course) -> str:
     """Return sentences on the trial that is to come, and what it can show."""
     plan = course.plan
-    length = f"{2 * plan.rounds * course.turn_s / 60:.0f} minutes"
+    length = f"{2 * plan.rounds * course.period_s / 60:.0f} minutes"
     return (
-        f"{counted(plan.rounds, 'round')} of two turns of {format_seconds(course.turn_s)}, together"
+        f"{counted(plan.rounds, 'round')} of two periods of {format_seconds(course.period_s)},"
+        f" together"
         f" {length}; void ones are repeated. By the iterations seen so far, this finds a difference"
         f" of {max(course.visible, 0.001):.1%} in four of five trials."
     )

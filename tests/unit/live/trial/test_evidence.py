@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from mltcp_tools.live.trial.evidence import difference, spread_of_turns, visible
+from mltcp_tools.live.trial.evidence import difference, spread_of_periods, visible
 from mltcp_tools.live.trial.order import Order, draw
 
 
@@ -41,7 +41,7 @@ def test_the_p_value_is_the_share_of_orders() -> None:
     assert not difference([0.1, -0.1] * 4, order, range(8)).proven
 
 
-def test_both_ends_of_the_interval_are_where_the_test_turns() -> None:
+def test_both_ends_of_the_interval_are_where_the_test_periods() -> None:
     source = random.Random(4)
     order = draw(8, source)
     values = [source.gauss(0.05, 0.03) for _ in range(8)]
@@ -72,5 +72,5 @@ def test_slow_noise_counts_for_more_than_quick_noise() -> None:
     for _ in range(400):
         level = 0.95 * level + math.sqrt(1 - 0.95**2) * source.gauss(0, 0.1)
         slow.append(1 + level)
-    assert spread_of_turns(quick, 100) == pytest.approx(0.1 * math.sqrt(2 / 100), rel=0.35)
-    assert spread_of_turns(slow, 100) > 2 * spread_of_turns(quick, 100)
+    assert spread_of_periods(quick, 100) == pytest.approx(0.1 * math.sqrt(2 / 100), rel=0.35)
+    assert spread_of_periods(slow, 100) > 2 * spread_of_periods(quick, 100)

@@ -40,7 +40,7 @@ for line in sys.stdin:
     elif event == "end":
         say("end", notes=["gpt2 opened connections."], retransmits={{"gpt2": int(AHEAD_S) + 7}})
     elif event == "unlike":
-        say("unlike", notes=[f"turns {{asked['turns']}} differ."] if AHEAD_S else [])
+        say("unlike", notes=[f"periods {{asked['periods']}} differ."] if AHEAD_S else [])
     elif event == "switch" and asked["variant"] == "bad":
         say("failed", reason="gpt2 has ended.", ended=True)
     elif event == "switch" and asked["variant"] == "die":
@@ -77,14 +77,14 @@ def test_iterations_of_all_hosts_are_in_our_time(world: AcrossWorld) -> None:
     assert {job for job, _ in later} == {"gpt2@one", "gpt2@two"}
 
 
-def test_turns_get_what_their_hosts_counted(world: AcrossWorld) -> None:
+def test_periods_get_what_their_hosts_counted(world: AcrossWorld) -> None:
     for number in range(2):
         world.switch(BASE)
-        assert world.begin_turn() == number
-        counted = world.end_turn(number)
+        assert world.begin_period() == number
+        counted = world.end_period(number)
         assert counted.notes == [f"{host}: gpt2 opened connections." for host in HOSTS]
         assert counted.retransmits == {"gpt2@one": 7, "gpt2@two": 50007}
-    assert world.unlike(1, 0) == ["two: turns [1, 0] differ."]
+    assert world.unlike(1, 0) == ["two: periods [1, 0] differ."]
 
 
 def test_a_trial_that_is_to_end_says_so(world: AcrossWorld) -> None:

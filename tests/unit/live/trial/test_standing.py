@@ -12,7 +12,7 @@ from mltcp_tools.live.agent.rules import parse_config
 from mltcp_tools.live.trial.period import MLTCP
 from mltcp_tools.live.trial.standing import JUDGED, Proof, Standing, compare
 
-TURN_S = 40.0
+PERIOD_S = 40.0
 
 
 def proof_of(effect: float, seed: int, rounds: int) -> tuple[Proof, list[int]]:
@@ -22,7 +22,7 @@ def proof_of(effect: float, seed: int, rounds: int) -> tuple[Proof, list[int]]:
     proof, slower = Proof(), []
     for number in range(1, rounds + 1):
         first = source.random() < 0.5
-        found = compare(world, TURN_S, first)
+        found = compare(world, PERIOD_S, first)
         assert found.void == ""
         assert world.variant == MLTCP or first  # what follows puts it back
         proof.add(first, found.values["a"])
@@ -69,7 +69,7 @@ def test_after_the_last_judgement_it_begins_anew() -> None:
 
 def test_a_round_in_which_something_ends_is_void() -> None:
     world = SimulatedWorld(1, {"a": Simulated(ends_s=1040.0)})
-    found = compare(world, TURN_S, True)
+    found = compare(world, PERIOD_S, True)
     assert (dict(found.values), found.void) == ({}, "a has ended.")
 
 
@@ -79,13 +79,13 @@ def rules(prove: str) -> str:
 
 def test_the_rule_is_read() -> None:
     assert parse_config(rules("{}"), "f").prove == Standing(0.05, 0.02, True, 60.0)
-    given = parse_config(rules("{share: 10%, slower: 0.05, then: report, turn: 2min}"), "f")
+    given = parse_config(rules("{share: 10%, slower: 0.05, then: report, period: 2min}"), "f")
     assert given.prove == Standing(0.1, 0.05, False, 120.0)
     assert parse_config("rules: [{job: a, command: [x]}]", "f").prove is None
 
 
 @pytest.mark.parametrize(
-    "prove", ["{share: 60%}", "{share: 0}", "{slower: 2}", "{turn: 2h}", "{then: pray}", "{x: 1}"]
+    "prove", ["{share: 60%}", "{share: 0}", "{slower: 2}", "{period: 2h}", "{then: pray}", "{x: 1}"]
 )
 def test_a_wrong_rule_is_refused_with_its_line(prove: str) -> None:
     with pytest.raises(UsageError, match=r"f:\d+"):

@@ -76,7 +76,7 @@ def test_a_job_that_mltcp_slows_twice_ends_the_trial() -> None:
     assert said
     middle, low, high = map(float, said.groups())
     assert 40 < low < middle < high < 60
-    # Of turns of 60 s.
+    # Of periods of 60 s.
     begun = [at for at, variant in world.switches if variant == MLTCP]
     ended = [at for at, variant in world.switches if variant == BASE]
     assert [after - before < 15 for before, after in zip(begun, ended, strict=True)] == [True] * 2
@@ -120,12 +120,12 @@ def test_stalls_with_and_without_mltcp_end_no_trial() -> None:
             super().__init__(1, {"a": Simulated(effect=-0.1)})
             self.variants: list[str] = []
 
-        def begin_turn(self) -> int:
-            turn = (self.variant, self.variants.count(self.variant))
-            stalling = turn in ((BASE, 0), (MLTCP, 0), (MLTCP, 1))
-            self.jobs["a"].stalls = lambda now, variant: stalling and variant == turn[0]
+        def begin_period(self) -> int:
+            period = (self.variant, self.variants.count(self.variant))
+            stalling = period in ((BASE, 0), (MLTCP, 0), (MLTCP, 1))
+            self.jobs["a"].stalls = lambda now, variant: stalling and variant == period[0]
             self.variants.append(self.variant)
-            return super().begin_turn()
+            return super().begin_period()
 
         def learn(self) -> Mapping[str, Sequence[Beat]]:
             self.jobs["a"].stalls = lambda now, variant: False
@@ -149,17 +149,17 @@ def test_a_third_job_voids_the_round_in_which_it_starts() -> None:
     world.third_s = 1290.0
     course, verdict = run(world)
     (void,) = [each for each in course.rounds if each.void]
-    assert void.turns[BASE].begin_s <= 1290 or void.turns[MLTCP].begin_s <= 1290
+    assert void.periods[BASE].begin_s <= 1290 or void.periods[MLTCP].begin_s <= 1290
     assert "began meanwhile" in void.void[0]
     assert (len(course.valid), verdict.kind) == (8, "faster")
 
 
 def test_a_job_that_changes_voids_its_round() -> None:
     class Changing(SimulatedWorld):
-        def begin_turn(self) -> int:
+        def begin_period(self) -> int:
             if self.now_s() > 1400:
                 self.jobs["a"].size = 2_000_000
-            return super().begin_turn()
+            return super().begin_period()
 
     course = run(Changing(1, {"a": Simulated(effect=-0.05)}))[0]
     (void,) = [each for each in course.rounds if each.void]
@@ -174,16 +174,16 @@ def test_a_job_that_ends_leaves_too_little() -> None:
     assert "p =" not in verdict.sentence
 
 
-def test_turns_are_long_enough_for_forty_iterations() -> None:
+def test_periods_are_long_enough_for_forty_iterations() -> None:
     trial = Trial(PLAN, SimulatedWorld(1, {"a": Simulated(period_s=10.0)}), 1, lambda _: None)
-    assert 400 < trial.course.turn_s < 450
-    assert "two turns of 4" in announcement(trial.course)
+    assert 400 < trial.course.period_s < 450
+    assert "two periods of 4" in announcement(trial.course)
 
 
-def test_turns_grow_with_a_job_that_becomes_slower() -> None:
+def test_periods_grow_with_a_job_that_becomes_slower() -> None:
     job = Simulated(effect=-0.1, others=lambda now, variant: math.log(3.0) if now > 1100 else 0.0)
     course, verdict = run(SimulatedWorld(1, {"a": job}), plan=Plan(8, 22.0, 0.2))
-    assert course.turn_s > 55
+    assert course.period_s > 55
     assert (course.ended, verdict.kind) == ("", "faster")
 
 
