@@ -15,7 +15,7 @@ from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Flow
 from mltcp_tools.kernel.host.cc_sockets import Driven
 from mltcp_tools.kernel.host.namespaces import MOUNTED
-from mltcp_tools.live.observe.follower_state import read_boards
+from mltcp_tools.live.observe.follower_state import read_follower_states
 from mltcp_tools.live.observe.untagged import Untagged, owners
 from mltcp_tools.live.sources.metadata import Metadata
 
@@ -114,7 +114,7 @@ def command(backend: str, as_json: bool) -> None:
     untagged = Untagged()
     untagged.update(flows, jobs := source.jobs())
     own = {flow.cookie: flow.job_id for flow in untagged.flows(flows)}
-    known = {job_id: view.metadata for job_id, view in read_boards().items()}
+    known = {job_id: view.metadata for job_id, view in read_follower_states().items()}
     if as_json:
         documents = [
             dataclasses.asdict(flow)

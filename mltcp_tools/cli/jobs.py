@@ -15,7 +15,7 @@ from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Job
-from mltcp_tools.live.observe.follower_state import read_boards, read_ended
+from mltcp_tools.live.observe.follower_state import read_ended, read_follower_states
 from mltcp_tools.live.observe.untagged import Untagged
 from mltcp_tools.live.observe.view import JobView, summary
 from mltcp_tools.live.sources.metadata import CONFIDENT, Metadata
@@ -51,7 +51,7 @@ def _row(job: Job, flows: int, known: Metadata | None) -> Row:
 
 
 def _show_mine(name: str | None, as_json: bool) -> None:
-    running = list(read_boards().values())
+    running = list(read_follower_states().values())
     names = {each.name for each in running}
     ended = [each for each in read_ended() if each.name not in names]
 
@@ -109,9 +109,13 @@ def command(backend: str, mine: bool, name: str | None, as_json: bool) -> None:
     untagged = Untagged()
     untagged.update(there := source.flows(), source.jobs())
     flows = [flow.job_id for flow in untagged.flows(there)]
-    boards = read_boards()
-    known = {job_id: view.metadata for job_id, view in boards.items()}
-    gains = {job_id: dataclasses.asdict(view.gain) for job_id, view in boards.items() if view.gain}
+    follower_states = read_follower_states()
+    known = {job_id: view.metadata for job_id, view in follower_states.items()}
+    gains = {
+        job_id: dataclasses.asdict(view.gain)
+        for job_id, view in follower_states.items()
+        if view.gain
+    }
     jobs = [*source.jobs(), *untagged.jobs]
     if as_json:
         found = [(job, known.get(job.id)) for job in jobs]

@@ -37,7 +37,7 @@ from mltcp_tools.live.agent.wakeups import Tracepoint
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.state import StateFiles
-from mltcp_tools.live.observe.follower_state import read_boards, read_overridden
+from mltcp_tools.live.observe.follower_state import read_follower_states, read_overridden
 from mltcp_tools.live.sources.messages import Mailbox
 
 backend = backend_fixture(fresh_and_loaded)
@@ -107,7 +107,8 @@ def test_a_new_job_is_shown_at_once_however_costly_looks_are(
             new.ask("connect")
             wait_for(
                 lambda: (
-                    follower.step() or [each.name for each in read_boards().values()] == ["trained"]
+                    follower.step()
+                    or [each.name for each in read_follower_states().values()] == ["trained"]
                 ),
                 "the job is shown",
             )
@@ -358,7 +359,7 @@ def test_slurm_job_is_its_ranks_users(
         follower.step()
         assert follower.jobs() == ["slurm-56"]
         assert manager.ccs() == stranger.ccs() == [DEFAULT]
-        assert [each.uid for each in read_boards().values()] == [USER]
+        assert [each.uid for each in read_follower_states().values()] == [USER]
         for each in (rank, more):
             each.end()
         follower.replace_rules([rule])

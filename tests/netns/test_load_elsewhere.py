@@ -21,7 +21,7 @@ from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.switch import attach
-from mltcp_tools.live.observe.follower_state import Board
+from mltcp_tools.live.observe.follower_state import FollowerState
 
 pytestmark = pytest.mark.bpf
 backend = backend_fixture(fresh_and_loaded, ["bpf"])
@@ -30,7 +30,7 @@ backend = backend_fixture(fresh_and_loaded, ["bpf"])
 @pytest.fixture(autouse=True)
 def _nobody_was_killed() -> None:
     """Other tests kill agents."""
-    with Board():  # which clears up
+    with FollowerState():  # which clears up
         pass
 
 
@@ -139,13 +139,13 @@ def test_maps_of_another_layout_are_replaced(
 
 
 def test_a_killed_follower_is_told(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
-    board = Path("/run/mltcp/followers/4194303.json")
-    board.parent.mkdir(parents=True, exist_ok=True)
-    board.write_text("{}")
+    follower_state = Path("/run/mltcp/followers/4194303.json")
+    follower_state.parent.mkdir(parents=True, exist_ok=True)
+    follower_state.write_text("{}")
     try:
         assert main(["status", "--check"]) == 13
         assert "4194303" in capsys.readouterr().out
         assert main(["detach", "--all"]) == 0
         assert main(["status", "--check"]) == 0
     finally:
-        board.unlink(missing_ok=True)
+        follower_state.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mltcp_tools.live.observe.iteration_detector import Beat
+from mltcp_tools.live.observe.iteration_detector import Iteration
 from mltcp_tools.live.trial.period import BASE, MLTCP
 from mltcp_tools.live.trial.surroundings import Counted, JobEnded, World
 
@@ -49,11 +49,11 @@ class SimulatedWorld(World):
     def now_s(self) -> float:
         return self._now
 
-    def learn(self) -> Mapping[str, Sequence[Beat]]:
-        found: dict[str, list[Beat]] = {job: [] for job in self.jobs}
+    def learn(self) -> Mapping[str, Sequence[Iteration]]:
+        found: dict[str, list[Iteration]] = {job: [] for job in self.jobs}
         for _ in range(40):
-            for job, beat in self.wait():
-                found[job].append(beat)
+            for job, iteration in self.wait():
+                found[job].append(iteration)
         return found
 
     def switch(self, variant: str) -> None:
@@ -61,7 +61,7 @@ class SimulatedWorld(World):
             self.switches.append((self._now, variant))
         self.variant = variant
 
-    def wait(self) -> list[tuple[str, Beat]]:
+    def wait(self) -> list[tuple[str, Iteration]]:
         longest = 0.0
         found = []
         for name, job in self.jobs.items():
@@ -81,7 +81,7 @@ class SimulatedWorld(World):
             longest = max(longest, length)
             if not job.stalls(self._now, self.variant):
                 begin = self._now + job.silent * job.period_s
-                found.append((name, Beat(self._now, begin, self._now + length, job.size, 1)))
+                found.append((name, Iteration(self._now, begin, self._now + length, job.size, 1)))
         self._now += longest
         return found
 

@@ -102,7 +102,8 @@ class Follower:
 
     def __enter__(self) -> Follower:
         with ExitStack() as stack:
-            # Its board comes first: by that one sees that a follower was killed, here as later.
+            # Its follower's state comes first: by that one sees that a follower was killed, here as
+            # later.
             stack.enter_context(self._learning)
             self._wakeups: Wakeups = stack.enter_context(
                 open_wakeups(self._method, self._notices.say)

@@ -15,7 +15,7 @@ from mltcp_tools.live.agent.metrics import Metrics
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.watchlist import Watched
 from mltcp_tools.live.attach.jobs import change_parameters
-from mltcp_tools.live.observe.follower_state import Board
+from mltcp_tools.live.observe.follower_state import FollowerState
 from mltcp_tools.live.observe.iterations import Whole
 from mltcp_tools.live.observe.relay import open_iterations
 from mltcp_tools.live.observe.view import Gain, JobView, Views, summary
@@ -50,7 +50,7 @@ class Learning:
 
     def __enter__(self) -> Learning:
         with ExitStack() as stack:
-            self._board = stack.enter_context(Board())
+            self._follower_state = stack.enter_context(FollowerState())
             self._reader = stack.enter_context(Reader(self._backend, self._notices))
             self._calls = stack.enter_context(CallSources(self._notices.warn))
             self._stack = stack.pop_all()
@@ -152,7 +152,7 @@ class Learning:
             ended = [view for at_s, view in self._ended if at_s > now_s - _ENDED_S]
             overridden = [each.overridden for each in self._jobs.values()]
             said = [sentence for until_s, sentence in overridden if now_s < until_s]
-            self._board.write(views, ended, said)
+            self._follower_state.write(views, ended, said)
         except OSError as error:
             self._notices.warn(f"Other commands can't see what the agent knows: {reason(error)}")
         return {flow.cookie: flow.job_id for flow in flows}

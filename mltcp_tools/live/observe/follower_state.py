@@ -26,20 +26,20 @@ from mltcp_tools.live.sources.metadata import SOURCES, Metadata
 BOARDS = RUN_DIR / "followers"
 SCHEMA = "mltcp-followed/1"
 FRESH_S = 60.0
-"""A board is renewed every second, with many flows every half minute; one this old is of a follower
-that hangs."""
+"""A follower's state is renewed every second, with many flows every half minute; one this old is of
+a follower that hangs."""
 
 _LARGEST = 1 << 22
 
 
-class Board:
+class FollowerState:
     """The file of this process. A context manager; leaving it removes the file."""
 
     def __init__(self, folder: Path = BOARDS) -> None:
         self._path = folder / f"{os.getpid()}.json"
         self._start = process(os.getpid()).start_ticks
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> FollowerState:
         folder = self._path.parent
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         forget_killed(folder)
@@ -72,7 +72,7 @@ class Board:
         replace_file(self._path, json.dumps(document).encode())
 
 
-def read_boards(folder: Path = BOARDS) -> dict[int, JobView]:
+def read_follower_states(folder: Path = BOARDS) -> dict[int, JobView]:
     """The jobs that living followers show, by id; where two show one, the one that knows more."""
     found: dict[int, JobView] = {}
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:

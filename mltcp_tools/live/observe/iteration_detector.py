@@ -1,8 +1,8 @@
 """Iterations in how far connections have come: for any congestion control, and without touching it.
 
-Somebody looks at the connections every few milliseconds. A job sends, computes, sends: where enough
-bytes of an iteration have gone and then nothing for a while, the iteration has ended. The same
-look serves jobs with and without MLTCP, so that both are measured alike.
+Somebody samples at the connections every few milliseconds. A job sends, computes, sends: where
+enough bytes of an iteration have gone and then nothing for a while, the iteration has ended. The
+same look serves jobs with and without MLTCP, so that both are measured alike.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ comes earlier, and iterations are not all of the same size."""
 
 _CONFIDENT = 0.5
 _LOOKS = 2.5
-"""So many looks without a byte are a pause; one is chance."""
+"""So many samples without a byte are a pause; one is chance."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """The findings of a look. at_s: CLOCK_MONOTONIC. moved: bytes so far, sent and received, of
+class Sample:
+    """The findings of a sample. at_s: CLOCK_MONOTONIC. moved: bytes so far, sent and received, of
     all.
 
     quiet_s: since the last of them, as far as the kernel's clock tells.
@@ -46,7 +46,7 @@ class Rhythm:
 
 
 @dataclass(frozen=True)
-class Beat:
+class Iteration:
     """One iteration, or several between which no pause was seen.
 
     start_s: when the one before had moved all; begin_s, end_s: its first and last byte.
@@ -78,13 +78,13 @@ class Burst:
     size: int
 
 
-def bursts(looks: Sequence[Look]) -> list[Burst]:
+def bursts(samples: Sequence[Sample]) -> list[Burst]:
     """The stretches in which bytes moved from look to look."""
     found: list[Burst] = []
-    if len(looks) < 3:
+    if len(samples) < 3:
         return found
-    pause_s = _LOOKS * (looks[-1].at_s - looks[0].at_s) / (len(looks) - 1)
-    for before, now in pairwise(looks):
+    pause_s = _LOOKS * (samples[-1].at_s - samples[0].at_s) / (len(samples) - 1)
+    for before, now in pairwise(samples):
         size = now.moved - before.moved
         if size <= 0:
             continue
@@ -96,9 +96,9 @@ def bursts(looks: Sequence[Look]) -> list[Burst]:
     return found
 
 
-def rhythm(looks: Sequence[Look]) -> Rhythm | None:
-    """The iterations that repeat in these looks; None where nothing does, or no pause is seen."""
-    seen = bursts(looks)[1:-1]  # these may be parts
+def rhythm(samples: Sequence[Sample]) -> Rhythm | None:
+    """The iterations that repeat in these samples; None where nothing does, or no pause is seen."""
+    seen = bursts(samples)[1:-1]  # these may be parts
     found = find_iterations([Call(each.begin_s, each.end_s, "", each.size) for each in seen])
     if found is None or found.confidence < _CONFIDENT or not found.sent_bytes:
         return None
@@ -111,34 +111,34 @@ def rhythm(looks: Sequence[Look]) -> Rhythm | None:
     return Rhythm(found.period_s, found.sent_bytes, gap_s, found.confidence)
 
 
-class Pulse:
-    """Finds the iterations of a known rhythm in looks, as they come."""
+class IterationDetector:
+    """Finds the iterations of a known rhythm in samples, as they come."""
 
     def __init__(self, known: Rhythm) -> None:
         self.rhythm = known
-        self._before: Look | None = None
+        self._before: Sample | None = None
         self._end_s: float | None = None
         """Of the iteration before."""
         self._begin_s = self._last_s = 0.0
         self._size = 0
 
-    def add(self, look: Look) -> Beat | None:
-        """Take a look; the iteration that is complete by it, if one is."""
-        before, self._before = self._before, look
+    def add(self, sample: Sample) -> Iteration | None:
+        """Take a sample; the iteration that is complete by it, if one is."""
+        before, self._before = self._before, sample
         if before is None:
-            self._last_s = look.at_s
+            self._last_s = sample.at_s
             return None
-        size = look.moved - before.moved
-        beat = None
+        size = sample.moved - before.moved
+        iteration = None
         if size > 0:
-            beat = self._ended(before.at_s)
+            iteration = self._ended(before.at_s)
             if not self._size:
                 self._begin_s = before.at_s
             self._size += size
-            self._last_s = max(before.at_s, look.at_s - look.quiet_s)
-        return beat or self._ended(look.at_s)
+            self._last_s = max(before.at_s, sample.at_s - sample.quiet_s)
+        return iteration or self._ended(sample.at_s)
 
-    def _ended(self, now_s: float) -> Beat | None:
+    def _ended(self, now_s: float) -> Iteration | None:
         """The iteration that the silence up to now has ended; the very first is a part of one."""
         enough = self._size >= _WHOLE * self.rhythm.size
         if not enough or now_s - self._last_s < self.rhythm.gap_s:
@@ -148,13 +148,13 @@ class Pulse:
         if start_s is None:
             return None
         count = max(1, round(size / self.rhythm.size))
-        return Beat(start_s, self._begin_s, self._end_s, size, count)
+        return Iteration(start_s, self._begin_s, self._end_s, size, count)
 
 
-def best_rhythm(series: Iterable[tuple[int, Sequence[Look]]]) -> tuple[int, Rhythm] | None:
-    """Of several series of looks the one that repeats best, and its rhythm; None where none does.
+def best_rhythm(series: Iterable[tuple[int, Sequence[Sample]]]) -> tuple[int, Rhythm] | None:
+    """Of several series of samples the one that repeats best, and its rhythm; None where none does.
 
     The connections of a job may take turns, so that together they are never quiet.
     """
-    found = [(number, known) for number, looks in series if (known := rhythm(looks))]
+    found = [(number, known) for number, samples in series if (known := rhythm(samples))]
     return max(found, key=lambda each: each[1].confidence, default=None)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.diag import Progress, progress
 from mltcp_tools.live.attach.sockets import Socket, diag_socket
-from mltcp_tools.live.observe.iteration_detector import Look
+from mltcp_tools.live.observe.iteration_detector import Sample
 
 SAMPLED = 32
 """Connections of a job, the busiest, that are looked at all the time, at 20 µs each."""
@@ -54,7 +54,7 @@ class Watcher:
         self._latest: dict[int, Progress] = {}
         self.open = len(self.sockets)
 
-    def look(self) -> tuple[float, dict[int, Progress]]:
+    def sample(self) -> tuple[float, dict[int, Progress]]:
         """The time (CLOCK_MONOTONIC) and how far each has come."""
         at_s = time.monotonic()
         found = self._meter.read(self.sockets)
@@ -77,10 +77,10 @@ class Watcher:
 _SINGLE = 4
 
 
-def look_of(at_s: float, found: dict[int, Progress], chosen: Iterable[int]) -> Look:
+def sample_of(at_s: float, found: dict[int, Progress], chosen: Iterable[int]) -> Sample:
     """Return the look at some of the connections."""
     own = [found[cookie] for cookie in chosen if cookie in found]
-    return Look(
+    return Sample(
         at_s,
         sum(each.acknowledged + each.received for each in own),
         min((each.quiet_s for each in own), default=0.0),

@@ -14,11 +14,17 @@ from dataclasses import dataclass
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.base.units import counted, format_bytes, format_seconds
 from mltcp_tools.live.attach.sockets import Socket
-from mltcp_tools.live.observe.iteration_detector import Beat, Look, Pulse, best_rhythm, bursts
-from mltcp_tools.live.observe.meter import Meter, Watcher, look_of
+from mltcp_tools.live.observe.iteration_detector import (
+    Iteration,
+    IterationDetector,
+    Sample,
+    best_rhythm,
+    bursts,
+)
+from mltcp_tools.live.observe.meter import Meter, Watcher, sample_of
 
 _LOOK_S = 0.005
-"""Between two looks while iterations are learned; later a part of the shortest pause."""
+"""Between two samples while iterations are learned; later a part of the shortest pause."""
 
 _LOOK_MOST_S = 0.05
 _PAUSE_PART = 25
@@ -29,24 +35,25 @@ _FIRST_TRY_S = 3.0
 _ITERATIONS = 15
 """That are seen before a rhythm is believed."""
 
-_Looks = list[tuple[float, dict[int, tuple[int, float]]]]
+_Samples = list[tuple[float, dict[int, tuple[int, float]]]]
 """Of a job: the times, and by cookie the bytes moved and for how long it has been quiet."""
 
 
 class NoIterations(MltcpError):
-    """A job has no iterations that can be seen. job: its name. looks: at its connections."""
+    """A job has no iterations that can be seen. job: its name. samples: at its connections."""
 
-    def __init__(self, job: str, seconds: float, looks: Sequence[Look]) -> None:
+    def __init__(self, job: str, seconds: float, samples: Sequence[Sample]) -> None:
         super().__init__(
-            f"No iterations of {job} are known: in {format_seconds(seconds)} {_told(looks)}."
+            f"No iterations of {job} are known: in {format_seconds(seconds)} {_told(samples)}."
             " Without iterations there is nothing to compare."
         )
         self.job = job
 
 
-def _told(looks: Sequence[Look]) -> str:
-    """Return what the looks showed instead of iterations, and what to do; a part of a sentence."""
-    sizes = sorted(each.size for each in bursts(looks))
+def _told(samples: Sequence[Sample]) -> str:
+    """Return what the samples showed instead of iterations, and what to do; a part of a
+    sentence."""
+    sizes = sorted(each.size for each in bursts(samples))
     if not sizes:
         return "its connections moved nothing; see that it trains, and that these are its processes"
     if len(sizes) < _ITERATIONS:
@@ -70,14 +77,14 @@ class _Followed:
 
     watcher: Watcher
     chosen: frozenset[int] = frozenset()
-    pulse: Pulse | None = None
+    pulse: IterationDetector | None = None
 
 
 class _Pace:
-    """The pause between looks, so that these take _SHARE of a processor at most.
+    """The pause between samples, so that these take _SHARE of a processor at most.
 
-    Processor time counts, and the cheaper one of two looks: a look that was only kept waiting on a
-    busy host must not make the next ones rarer than iterations are.
+    Processor time counts, and the cheaper one of two samples: a sample that was only kept waiting
+    on a busy host must not make the next ones rarer than iterations are.
     """
 
     def __init__(self, least_s: float) -> None:
@@ -85,13 +92,14 @@ class _Pace:
         self._before_s = math.inf
 
     def after(self, cost_s: float) -> float:
-        """The pause after looks that took so much processor time."""
+        """The pause after samples that took so much processor time."""
         cheaper_s, self._before_s = min(self._before_s, cost_s), cost_s
         return max(self.least_s, cheaper_s / _SHARE)
 
 
 class Outside:
-    """Sees jobs' iterations. between: called between two looks; it may raise to end the looking."""
+    """Sees jobs' iterations. between: called between two samples; it may raise to end the
+    looking."""
 
     def __init__(self, meter: Meter, between: Callable[[], None]) -> None:
         self._meter = meter
@@ -102,80 +110,84 @@ class Outside:
 
     def learn(
         self, sockets: Mapping[str, Sequence[Socket]], patience_s: float
-    ) -> dict[str, list[Beat]]:
+    ) -> dict[str, list[Iteration]]:
         """Follow these connections, by job, from now on; the iterations seen while learning.
 
         Raises NoIterations where a job has none within patience_s.
         """
         self._followed = {job: _Followed(Watcher(own, self._meter)) for job, own in sockets.items()}
-        looks: dict[str, _Looks] = {job: [] for job in sockets}
+        samples: dict[str, _Samples] = {job: [] for job in sockets}
         begin_s, try_at_s, pace = time.monotonic(), _FIRST_TRY_S, _Pace(_LOOK_S)
         while True:
             before_s = time.thread_time()
             for job, each in self._followed.items():
-                at_s, found = each.watcher.look()
+                at_s, found = each.watcher.sample()
                 slim = {
                     cookie: (one.acknowledged + one.received, one.quiet_s)
                     for cookie, one in found.items()
                 }
-                looks[job].append((at_s, slim))
+                samples[job].append((at_s, slim))
             pause_s = pace.after(time.thread_time() - before_s)
             passed_s = time.monotonic() - begin_s
             if passed_s >= min(try_at_s, patience_s):
                 try_at_s *= 2
-                beats = self._choose(looks, passed_s)
-                if isinstance(beats, dict):
-                    return beats
+                iterations = self._choose(samples, passed_s)
+                if isinstance(iterations, dict):
+                    return iterations
                 if passed_s >= patience_s:
-                    whole = frozenset(cookie for _, seen in looks[beats] for cookie in seen)
-                    raise NoIterations(beats, passed_s, _series(looks[beats], whole))
+                    whole = frozenset(cookie for _, seen in samples[iterations] for cookie in seen)
+                    raise NoIterations(iterations, passed_s, _series(samples[iterations], whole))
             self._between()
             time.sleep(pause_s)
 
-    def _choose(self, looks: Mapping[str, _Looks], passed_s: float) -> dict[str, list[Beat]] | str:
+    def _choose(
+        self, samples: Mapping[str, _Samples], passed_s: float
+    ) -> dict[str, list[Iteration]] | str:
         """The iterations of each job, now that their rhythms are known; else whose isn't."""
-        beats: dict[str, list[Beat]] = {}
+        iterations: dict[str, list[Iteration]] = {}
         gaps_s = []
         for job, each in self._followed.items():
             choices = each.watcher.choices()
-            series = [_series(looks[job], chosen) for chosen in choices]
+            series = [_series(samples[job], chosen) for chosen in choices]
             best = best_rhythm(enumerate(series))
             if best is None or best[1].period_s * _ITERATIONS > passed_s:
                 return job
             each.chosen = choices[best[0]]
-            each.pulse = Pulse(best[1])
+            each.pulse = IterationDetector(best[1])
             gaps_s.append(best[1].gap_s)
-            beats[job] = [beat for look in series[best[0]] if (beat := each.pulse.add(look))]
-            if len(beats[job]) < _ITERATIONS // 2:
+            iterations[job] = [
+                iteration for sample in series[best[0]] if (iteration := each.pulse.add(sample))
+            ]
+            if len(iterations[job]) < _ITERATIONS // 2:
                 return job
         self._pause_s = min(max(_LOOK_S, min(gaps_s) / _PAUSE_PART), _LOOK_MOST_S)
         self._pace = _Pace(self._pause_s)
-        return beats
+        return iterations
 
-    def wait(self) -> list[tuple[str, Beat]]:
+    def wait(self) -> list[tuple[str, Iteration]]:
         """Let a moment pass; the iterations that ended in it, each with its job."""
         time.sleep(self._pause_s)
         before_s = time.thread_time()
-        beats = []
+        iterations = []
         for job, each in self._followed.items():
             assert each.pulse is not None
-            beat = each.pulse.add(look_of(*each.watcher.look(), each.chosen))
-            if beat is not None:
-                beats.append((job, beat))
+            iteration = each.pulse.add(sample_of(*each.watcher.sample(), each.chosen))
+            if iteration is not None:
+                iterations.append((job, iteration))
         self._pause_s = self._pace.after(time.thread_time() - before_s)
         self._between()
-        return beats
+        return iterations
 
     def closed(self) -> list[str]:
         """The jobs that had no open connection at the last look."""
         return [job for job, each in self._followed.items() if not each.watcher.open]
 
 
-def _series(looks: _Looks, chosen: frozenset[int]) -> list[Look]:
-    """Return the looks at some of the connections."""
+def _series(samples: _Samples, chosen: frozenset[int]) -> list[Sample]:
+    """Return the samples at some of the connections."""
     found = []
-    for at_s, seen in looks:
+    for at_s, seen in samples:
         own = [seen[cookie] for cookie in chosen if cookie in seen]
         quiet_s = min((each[1] for each in own), default=0.0)
-        found.append(Look(at_s, sum(each[0] for each in own), quiet_s))
+        found.append(Sample(at_s, sum(each[0] for each in own), quiet_s))
     return found

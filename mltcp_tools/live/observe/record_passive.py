@@ -18,7 +18,7 @@ from mltcp_tools.live.attach.sockets import Socket
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.attach.targets import sockets_to_attach
 from mltcp_tools.live.observe.conditions import Conditions
-from mltcp_tools.live.observe.iteration_detector import Beat
+from mltcp_tools.live.observe.iteration_detector import Iteration
 from mltcp_tools.live.observe.iterations import JobIteration
 from mltcp_tools.live.observe.meter import Meter
 from mltcp_tools.live.observe.passive import Outside
@@ -68,25 +68,28 @@ def record_outside(
 
 
 def _add(
-    recording: Recording, jobs: Mapping[str, Job], beats: Sequence[tuple[str, Beat]], start_s: float
+    recording: Recording,
+    jobs: Mapping[str, Job],
+    iterations: Sequence[tuple[str, Iteration]],
+    start_s: float,
 ) -> None:
-    for name, beat in beats:
-        if beat.start_s >= start_s:
+    for name, iteration in iterations:
+        if iteration.start_s >= start_s:
             number = recording.counts()[name]
-            recording.take([*_iterations(jobs[name].id, number, beat)])
+            recording.take([*_iterations(jobs[name].id, number, iteration)])
 
 
-def _iterations(job_id: int, number: int, beat: Beat) -> Iterator[JobIteration]:
-    """The iterations of a beat, of equal length where several showed as one."""
-    for place in range(beat.count):
-        start_s = beat.start_s + place * beat.duration_s
+def _iterations(job_id: int, number: int, iteration: Iteration) -> Iterator[JobIteration]:
+    """The iterations of a iteration, of equal length where several showed as one."""
+    for place in range(iteration.count):
+        start_s = iteration.start_s + place * iteration.duration_s
         yield JobIteration(
             job_id=job_id,
             number=number + place + 1,
             start_s=start_s,
-            begin_s=beat.begin_s if beat.count == 1 else start_s,
-            end_s=start_s + beat.duration_s,
-            bytes=beat.size // beat.count,
+            begin_s=iteration.begin_s if iteration.count == 1 else start_s,
+            end_s=start_s + iteration.duration_s,
+            bytes=iteration.size // iteration.count,
             events=(),
         )
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from mltcp_tools.base.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Flow, IterationStream, Job
 from mltcp_tools.kernel.host.leases import leased
-from mltcp_tools.live.observe.follower_state import read_boards
+from mltcp_tools.live.observe.follower_state import read_follower_states
 from mltcp_tools.live.observe.iterations import JobIteration, Whole
 from mltcp_tools.live.observe.relay import open_iterations
 from mltcp_tools.live.observe.untagged import Untagged
@@ -70,12 +70,12 @@ class Watch:
 
     def look(self) -> list[JobView]:
         """The jobs as they stand, by id."""
-        boards = read_boards()
+        follower_states = read_follower_states()
         jobs = self._backend.jobs()
         flows = self._backend.flows()
         self._untagged.update(flows, jobs)
         flows = self._untagged.flows(flows)
-        views = [boards.get(job.id) or self._own(job, flows) for job in jobs]
+        views = [follower_states.get(job.id) or self._own(job, flows) for job in jobs]
         found = [self._own(job, flows) for job in self._untagged.jobs]
         return [_with_queue(each, flows) for each in (*views, *(v for v in found if v.flows))]
 

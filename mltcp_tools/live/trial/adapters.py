@@ -19,7 +19,7 @@ from mltcp_tools.live.observe.conditions import (
     read_counters,
     span,
 )
-from mltcp_tools.live.observe.iteration_detector import Beat
+from mltcp_tools.live.observe.iteration_detector import Iteration
 from mltcp_tools.live.observe.meter import Meter
 from mltcp_tools.live.observe.passive import Outside
 from mltcp_tools.live.trial.rollback import Lease
@@ -79,7 +79,7 @@ class LiveWorld(World):
 
     # Iterations
 
-    def learn(self) -> Mapping[str, Sequence[Beat]]:
+    def learn(self) -> Mapping[str, Sequence[Iteration]]:
         for each in self._subjects:
             try:
                 each.look_again()
@@ -88,11 +88,11 @@ class LiveWorld(World):
         sockets = {each.name: each.sockets for each in self._subjects}
         return self._outside.learn(sockets, self._patience_s)
 
-    def wait(self) -> list[tuple[str, Beat]]:
-        beats = self._outside.wait()
+    def wait(self) -> list[tuple[str, Iteration]]:
+        iterations = self._outside.wait()
         for job in self._outside.closed():
             raise JobEnded(f"{job} has closed its connections.")
-        return beats
+        return iterations
 
     def _alive(self) -> None:
         """Check now and then: our own lease, signals, and the processes."""

@@ -20,7 +20,7 @@ from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.peers import Peer
 from mltcp_tools.kernel.host.programs import wait_or_kill
 from mltcp_tools.kernel.host.signals import Signals
-from mltcp_tools.live.observe.iteration_detector import Beat
+from mltcp_tools.live.observe.iteration_detector import Iteration
 from mltcp_tools.live.trial.conduct import Conducted
 from mltcp_tools.live.trial.outcome import judge
 from mltcp_tools.live.trial.remote_worker import ALIVE_S
@@ -30,7 +30,7 @@ from mltcp_tools.live.trial.trial import Plan, Trial, announcement
 
 _MOMENT_S = 0.05
 _END_S = 60.0
-_BEAT = 3
+_ITERATION = 3
 
 
 class _Part(Closing):
@@ -40,7 +40,7 @@ class _Part(Closing):
         self.host = host
         self.heard_s = time.monotonic()
         self.answers: list[dict[str, Any]] = []
-        self.beats: list[tuple[str, Beat]] = []
+        self.iterations: list[tuple[str, Iteration]] = []
         self._open = True
         self._peer = Peer(command, quiet=True)
 
@@ -64,22 +64,24 @@ class _Part(Closing):
             if each["event"] == "failed":
                 kind = JobEnded if each["ended"] else MltcpError
                 raise kind(f"{self.host}: {each['reason']}")
-            if each["event"] == "beats":
-                self.beats += self.beats_of(each)
+            if each["event"] == "iterations":
+                self.iterations += self.iterations_of(each)
             elif each["event"] != "alive":
                 self.answers.append(each)
             if each["event"] == "learn":
-                self.beats.clear()  # of before
+                self.iterations.clear()  # of before
 
-    def beats_of(self, message: Mapping[str, Any]) -> list[tuple[str, Beat]]:
+    def iterations_of(self, message: Mapping[str, Any]) -> list[tuple[str, Iteration]]:
         """The iterations of a message, in our time, with the jobs' names here."""
         shift_s = time.monotonic() - message["now_s"]
         return [
             (
                 self.name_here(job),
-                Beat(*(float(each) + shift_s for each in fields[:_BEAT]), *fields[_BEAT:]),
+                Iteration(
+                    *(float(each) + shift_s for each in fields[:_ITERATION]), *fields[_ITERATION:]
+                ),
             )
-            for job, *fields in message["beats"]
+            for job, *fields in message["iterations"]
         ]
 
     def name_here(self, job: str) -> str:
@@ -137,21 +139,21 @@ class AcrossWorld(World):
             if now_s - part.heard_s > SILENCE_S:
                 raise MltcpError(f"{part.host} has been silent for {SILENCE_S:.0f} s.")
 
-    def learn(self) -> Mapping[str, Sequence[Beat]]:
-        found: dict[str, list[Beat]] = {}
+    def learn(self) -> Mapping[str, Sequence[Iteration]]:
+        found: dict[str, list[Iteration]] = {}
         for part, said in self.ask("learn"):
-            for job, beat in part.beats_of(said):
-                found.setdefault(job, []).append(beat)
+            for job, iteration in part.iterations_of(said):
+                found.setdefault(job, []).append(iteration)
         return found
 
     def switch(self, variant: str) -> None:
         self.ask("switch", variant=variant)
 
-    def wait(self) -> list[tuple[str, Beat]]:
+    def wait(self) -> list[tuple[str, Iteration]]:
         self._listen()
-        found = [each for part in self._parts for each in part.beats]
+        found = [each for part in self._parts for each in part.iterations]
         for part in self._parts:
-            part.beats.clear()
+            part.iterations.clear()
         return found
 
     def begin_period(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from mltcp_tools.base.units import format_seconds
-from mltcp_tools.live.observe.iteration_detector import Beat
+from mltcp_tools.live.observe.iteration_detector import Iteration
 
 BASE, MLTCP = "base", "mltcp"
 
@@ -50,7 +50,7 @@ class Stalled(Ended):
 class Measured:
     """A job's iterations in a period, those while it settled left out."""
 
-    recorded: list[Beat] = field(default_factory=list)
+    recorded: list[Iteration] = field(default_factory=list)
     retransmits: int = 0
 
     @property
@@ -105,15 +105,15 @@ class Period:
         self._latest: dict[str, list[float]] = {job: [] for job in periods_s}
         self._last_s = dict.fromkeys(periods_s, begin_s)
 
-    def add(self, job: str, beat: Beat) -> None:
+    def add(self, job: str, iteration: Iteration) -> None:
         """Take an iteration. Raises Slower."""
-        self._last_s[job] = max(beat.end_s, self.begin_s)
-        if beat.start_s < self.begin_s:
+        self._last_s[job] = max(iteration.end_s, self.begin_s)
+        if iteration.start_s < self.begin_s:
             return
-        if beat.start_s >= self._settled_s:
-            self.jobs[job].recorded.append(beat)
+        if iteration.start_s >= self._settled_s:
+            self.jobs[job].recorded.append(iteration)
         latest = self._latest[job]
-        latest += [beat.duration_s] * beat.count
+        latest += [iteration.duration_s] * iteration.count
         limit_s = self._limits_s.get(job, math.inf)
         if len(latest) >= _FIRST + _LATEST and median(latest[-_LATEST:]) > limit_s:
             raise Slower(job, latest[-_LATEST:], limit_s)

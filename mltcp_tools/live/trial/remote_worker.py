@@ -4,14 +4,16 @@ JSON objects, one a line; each request is answered by one of the same event, or 
 
     <- {"event": "begin", "version": V, "jobs": {NAME: [TARGET, ...]}, "cc": NAME, "patience_s": s}
     -> {"event": "begin", "jobs": [NAME, ...]: those that this host has, "base": names}
-    <- {"event": "learn"} -> {"event": "learn", "now_s": s, "beats": [[JOB, Beat's fields...]...]}
-    <- {"event": "switch", "variant": VARIANT}; {"event": "period"}: the next period begins, the
-    first is 0 <- {"event": "end", "period": n} -> {..., "notes": [SENTENCE...], "retransmits":
-    {JOB: segments}} <- {"event": "unlike", "periods": [n, n]} -> {..., "notes": [SENTENCE...]}
+    <- {"event": "learn"} -> {"event": "learn", "now_s": s, "iterations": [[JOB, Beat's
+    fields...]...]} <- {"event": "switch", "variant": VARIANT}; {"event": "period"}: the next period
+    begins, the first is 0 <- {"event": "end", "period": n} -> {..., "notes": [SENTENCE...],
+    "retransmits": {JOB: segments}} <- {"event": "unlike", "periods": [n, n]} -> {..., "notes":
+    [SENTENCE...]}
 
-Unasked, once it has learned: {"event": "beats"} as with `learn`. Times are of this host's clock,
-which needn't agree with any other. Both sides say {"event": "alive"} once a second; where this one
-hears nothing for long, or stdin ends, it puts everything back. Its lease does so when it is killed.
+Unasked, once it has learned: {"event": "iterations"} as with `learn`. Times are of this host's
+clock, which needn't agree with any other. Both sides say {"event": "alive"} once a second; where
+this one hears nothing for long, or stdin ends, it puts everything back. Its lease does so when it
+is killed.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.attach.switch import require_ready
 from mltcp_tools.live.attach.targets import sockets_to_attach
-from mltcp_tools.live.observe.iteration_detector import Beat
+from mltcp_tools.live.observe.iteration_detector import Iteration
 from mltcp_tools.live.observe.meter import Meter
 from mltcp_tools.live.trial.adapters import LiveWorld
 from mltcp_tools.live.trial.rollback import SILENCE_S, Lease, settle
@@ -83,9 +85,9 @@ class _Requests:
         return request
 
 
-def _say_beats(event: str, beats: Sequence[tuple[str, Beat]]) -> None:
-    told = [[job, *astuple(beat)] for job, beat in beats]
-    answer(event, now_s=time.monotonic(), beats=told)
+def _say_iterations(event: str, iterations: Sequence[tuple[str, Iteration]]) -> None:
+    told = [[job, *astuple(iteration)] for job, iteration in iterations]
+    answer(event, now_s=time.monotonic(), iterations=told)
 
 
 class _Part:
@@ -110,8 +112,8 @@ class _Part:
                 if request is not None:
                     self._handlers[request["event"]](request)
                 elif self._watching:
-                    if beats := self._world.wait():
-                        _say_beats("beats", beats)
+                    if iterations := self._world.wait():
+                        _say_iterations("iterations", iterations)
                 else:
                     self._lease.renew()
                     select.select([sys.stdin], [], [], ALIVE_S / 2)
@@ -122,7 +124,10 @@ class _Part:
     def _learn(self, request: dict[str, Any]) -> None:
         seen = self._world.learn()
         self._watching = True
-        _say_beats("learn", [(job, beat) for job, beats in seen.items() for beat in beats])
+        _say_iterations(
+            "learn",
+            [(job, iteration) for job, iterations in seen.items() for iteration in iterations],
+        )
 
     def _switch(self, request: dict[str, Any]) -> None:
         self._world.switch(request["variant"])

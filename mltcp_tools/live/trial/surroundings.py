@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mltcp_tools.live.observe.iteration_detector import Beat
+from mltcp_tools.live.observe.iteration_detector import Iteration
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class World(ABC):
         """The time, in seconds, by the clock of the iterations."""
 
     @abstractmethod
-    def learn(self) -> Mapping[str, Sequence[Beat]]:
+    def learn(self) -> Mapping[str, Sequence[Iteration]]:
         """The latest iterations of each job as it runs now, after looking for as long as it takes.
 
         Raises outside.NoIterations where a job has none that repeat, JobEnded where it has ended.
@@ -36,7 +36,7 @@ class World(ABC):
         """Have all jobs run what they ran before (period.BASE), or mltcp (period.MLTCP)."""
 
     @abstractmethod
-    def wait(self) -> list[tuple[str, Beat]]:
+    def wait(self) -> list[tuple[str, Iteration]]:
         """Let a moment pass; the iterations that ended in it, each with its job.
 
         Raises Interrupted when the trial is to end, JobEnded when a job has ended.

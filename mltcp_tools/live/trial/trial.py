@@ -16,7 +16,7 @@ from statistics import fmean
 
 from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.base.units import counted, format_seconds
-from mltcp_tools.live.observe.iteration_detector import Beat
+from mltcp_tools.live.observe.iteration_detector import Iteration
 from mltcp_tools.live.trial.evidence import (
     interval,
     of_iterations,
@@ -198,7 +198,7 @@ class Trial:
             raise Ended(why) from None
         if variant == BASE:
             self._base_s |= {
-                job: measured.mean_s for job, measured in period.jobs.items() if measured.beats
+                job: measured.mean_s for job, measured in period.jobs.items() if measured.recorded
             }
         return period
 
@@ -231,11 +231,11 @@ class Trial:
         """Return the length of periods that iterations as they are now need."""
         return max(self._plan.every_s, LEAST_ITERATIONS * max(self._periods_s.values()))
 
-    def _visible(self, seen: Mapping[str, Sequence[Beat]], period_s: float) -> float:
+    def _visible(self, seen: Mapping[str, Sequence[Iteration]], period_s: float) -> float:
         """Of all jobs together, whose noises add up as far as they are each other's own."""
         spreads = []
-        for job, beats in seen.items():
-            times_s = [each.duration_s for each in beats for _ in range(each.count)]
+        for job, iterations in seen.items():
+            times_s = [each.duration_s for each in iterations for _ in range(each.count)]
             per_period = round((1 - SETTLE) * period_s / self._periods_s[job])
             spreads.append(spread_of_periods(times_s, per_period))
         # Jobs on one link disturb each other, so that none of this evens out for sure.
@@ -257,8 +257,8 @@ def take_period(
     settle_s = max(SETTLE * every_s, _SETTLE_ITERATIONS * max(periods_s.values()))
     period = Period(variant, number, begin_s, settle_s, periods_s, limits_s)
     while world.now_s() < begin_s + every_s:
-        for job, beat in world.wait():
-            period.add(job, beat)
+        for job, iteration in world.wait():
+            period.add(job, iteration)
         period.check(world.now_s())
     counted = world.end_period(number)
     period.notes += counted.notes
@@ -274,10 +274,10 @@ def what_changed(periods: Sequence[Period], world: World) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def periods_of(seen: Mapping[str, Sequence[Beat]]) -> dict[str, float]:
+def periods_of(seen: Mapping[str, Sequence[Iteration]]) -> dict[str, float]:
     return {
-        job: fmean(each.duration_s for each in beats for _ in range(each.count))
-        for job, beats in seen.items()
+        job: fmean(each.duration_s for each in iterations for _ in range(each.count))
+        for job, iterations in seen.items()
     }
 
 

@@ -18,7 +18,7 @@ from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import parse_config
-from mltcp_tools.live.observe.follower_state import Board, read_boards, read_ended
+from mltcp_tools.live.observe.follower_state import FollowerState, read_ended, read_follower_states
 
 
 class Present(WatchedBackend):
@@ -30,7 +30,7 @@ def test_who_asks_late_how_a_job_went_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (rule,) = parse_config("rules: [{job: slurm-7, cgroup: [a]}]", "agent.yaml").rules
-    monkeypatch.setattr(jobs, "read_boards", lambda: read_boards(tmp_path))
+    monkeypatch.setattr(jobs, "read_follower_states", lambda: read_follower_states(tmp_path))
     monkeypatch.setattr(jobs, "read_ended", lambda: read_ended(tmp_path))
 
     def told() -> str:
@@ -41,7 +41,7 @@ def test_who_asks_late_how_a_job_went_is_told(
     followed = {"slurm-7": Followed(job, rule, os.geteuid())}
     backend = Present([job], [], [])
     known = Learning(followed, backend, Notices(print))
-    with Board(tmp_path) as known._board:
+    with FollowerState(tmp_path) as known._follower_state:
         known.show(1.0)
         assert told() == "slurm-7: 0 connections; no iterations were seen.\n"
         backend.jobs().clear()
@@ -55,7 +55,7 @@ def test_who_asks_late_how_a_job_went_is_told(
 def test_who_looks_for_a_job_of_theirs_in_vain_is_told_what_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(jobs, "read_boards", lambda: read_boards(tmp_path))
+    monkeypatch.setattr(jobs, "read_follower_states", lambda: read_follower_states(tmp_path))
     monkeypatch.setattr(jobs, "read_ended", lambda: read_ended(tmp_path))
     monkeypatch.setenv("MLTCP_ATTACH", "onn")
     assert main(["jobs", "--mine"]) == 0
@@ -70,14 +70,15 @@ def test_who_looks_for_a_job_of_theirs_in_vain_is_told_what_decides(
 def test_a_follower_that_is_killed_while_it_gets_ready_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its board, by which one sees that, is there before anything that takes its time."""
+    """Its follower's state, by which one sees that, is there before anything that takes its
+    time."""
     seen: list[str] = []
 
     def get_ready(*_: object) -> None:
         seen.extend(each.name for each in tmp_path.iterdir())
         raise HostError("no way to notice new connections")
 
-    monkeypatch.setattr(learning, "Board", lambda: Board(tmp_path))
+    monkeypatch.setattr(learning, "FollowerState", lambda: FollowerState(tmp_path))
     monkeypatch.setattr(follow, "open_wakeups", get_ready)
     with pytest.raises(HostError), Follower([], Present([], [], []), print):
         pass

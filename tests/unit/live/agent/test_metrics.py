@@ -327,10 +327,10 @@ def asked(port: int, query: str) -> list[dict[str, Any]]:
 
 def queries() -> dict[str, str]:
     """Every query of the dashboard, as Grafana would ask it for all hosts and jobs."""
-    board = json.loads((ALERTS.parent / "dashboard.json").read_text())  # type: ignore[attr-defined]
+    follower_state = json.loads((ALERTS.parent / "dashboard.json").read_text())  # type: ignore[attr-defined]
     given = {"$__rate_interval": "10s", "$training_job": ".*", "$instance": ".*"}
     found = {}
-    for panel in board["panels"]:
+    for panel in follower_state["panels"]:
         for target in panel["targets"]:
             query = target["expr"]
             for name, value in given.items():

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from mltcp_tools.live.observe.iteration_detector import (
-    Beat,
-    Look,
-    Pulse,
+    Iteration,
+    IterationDetector,
     Rhythm,
+    Sample,
     best_rhythm,
     rhythm,
 )
@@ -20,14 +20,14 @@ STEP_S = 0.005
 SIZE = 1_000_000
 
 
-def looks(
+def samples(
     count: int,
     compute_s: float = 0.1,
     send_s: float = 0.1,
     seed: int = 1,
     pause_in: int | None = None,
     size: int = SIZE,
-) -> Iterator[Look]:
+) -> Iterator[Sample]:
     """A job that computes, then sends evenly. pause_in: the iteration with a time-out half-way."""
     source = random.Random(seed)
     now_s, moved = 100.0, 0
@@ -45,16 +45,16 @@ def looks(
                 moved = before + round(amount * passed)
                 if amount:
                     last_s = min(now_s, begin_s + length_s)
-                yield Look(now_s, moved, now_s - last_s)
+                yield Sample(now_s, moved, now_s - last_s)
 
 
-def beats(known: Rhythm, seen: Iterator[Look]) -> list[Beat]:
-    pulse = Pulse(known)
-    return [beat for look in seen if (beat := pulse.add(look))]
+def iterations(known: Rhythm, seen: Iterator[Sample]) -> list[Iteration]:
+    pulse = IterationDetector(known)
+    return [iteration for sample in seen if (iteration := pulse.add(sample))]
 
 
 def known() -> Rhythm:
-    found = rhythm(list(looks(30)))
+    found = rhythm(list(samples(30)))
     assert found is not None
     return found
 
@@ -67,48 +67,51 @@ def test_a_rhythm_is_found() -> None:
 
 
 def test_steady_traffic_and_chance_have_none() -> None:
-    assert rhythm(list(looks(60, compute_s=0.0))) is None
+    assert rhythm(list(samples(60, compute_s=0.0))) is None
     source = random.Random(1)
     now_s, moved, seen = 0.0, 0, []
     for _ in range(4000):
         now_s += STEP_S
         moved += source.choice((0, 0, 0, 0, 0, 0, source.randrange(1_000_000)))
-        seen.append(Look(now_s, moved, 0.0))
+        seen.append(Sample(now_s, moved, 0.0))
     assert rhythm(seen) is None
     assert rhythm([]) is None
 
 
 def test_each_iteration_is_one_and_its_time_is_exact_in_the_mean() -> None:
     # The first may be a part of one, and nothing tells that the last has ended.
-    found = beats(known(), looks(102, seed=2))
-    assert sum(beat.count for beat in found) == 100
+    found = iterations(known(), samples(102, seed=2))
+    assert sum(iteration.count for iteration in found) == 100
     whole_s = found[-1].end_s - found[0].start_s
-    assert sum(beat.duration_s * beat.count for beat in found) == pytest.approx(whole_s)
+    assert sum(iteration.duration_s * iteration.count for iteration in found) == pytest.approx(
+        whole_s
+    )
     assert found[5].silent_s == pytest.approx(0.1, abs=0.02)
-    assert all(beat.size == pytest.approx(SIZE, rel=0.01) for beat in found)
+    assert all(iteration.size == pytest.approx(SIZE, rel=0.01) for iteration in found)
 
 
 def test_a_pause_within_an_iteration_makes_one_longer_and_none_more() -> None:
-    found = beats(known(), looks(22, pause_in=10))
-    assert [beat.count for beat in found] == [1] * 20
-    assert max(beat.duration_s for beat in found) == pytest.approx(0.4, abs=0.03)
+    found = iterations(known(), samples(22, pause_in=10))
+    assert [iteration.count for iteration in found] == [1] * 20
+    assert max(iteration.duration_s for iteration in found) == pytest.approx(0.4, abs=0.03)
 
 
 def test_iterations_without_a_pause_between_count_as_many() -> None:
-    seen = list(looks(11, seed=3))
+    seen = list(samples(11, seed=3))
     last = seen[-1]
     # Two at once: from where the last one ended, twice the bytes without a break.
     more = [
-        Look(last.at_s + 0.1 + STEP_S * n, last.moved + SIZE * 2 * n // 40, 0.0) for n in range(41)
+        Sample(last.at_s + 0.1 + STEP_S * n, last.moved + SIZE * 2 * n // 40, 0.0)
+        for n in range(41)
     ]
-    end = Look(more[-1].at_s + 0.2, more[-1].moved, 0.2)
-    found = beats(known(), iter([*seen, *more, end]))
+    end = Sample(more[-1].at_s + 0.2, more[-1].moved, 0.2)
+    found = iterations(known(), iter([*seen, *more, end]))
     assert (found[-1].count, sum(each.count for each in found)) == (2, 12)
 
 
 def test_the_series_that_repeats_best_is_taken() -> None:
-    steady = list(looks(40, compute_s=0.0))
-    best = best_rhythm([(0, steady), (1, list(looks(40)))])
+    steady = list(samples(40, compute_s=0.0))
+    best = best_rhythm([(0, steady), (1, list(samples(40)))])
     assert best is not None
     assert best[0] == 1
     assert best_rhythm([(0, steady)]) is None

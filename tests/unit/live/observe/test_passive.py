@@ -14,7 +14,7 @@ import pytest
 from mltcp_tools.kernel.host.diag import Progress
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import Socket, sockets
-from mltcp_tools.live.observe.iteration_detector import Look
+from mltcp_tools.live.observe.iteration_detector import Sample
 from mltcp_tools.live.observe.meter import Meter
 from mltcp_tools.live.observe.passive import NoIterations, Outside
 
@@ -60,27 +60,31 @@ def test_iterations_are_those_that_were_sent() -> None:
         seen = []
         while sum(each.count for _, each in seen) < 20:
             seen += outside.wait()
-        beats = [each for _, each in seen if each.start_s >= begun_s]
-        sent = [at_s for at_s in done if beats[0].start_s + 0.01 < at_s < beats[-1].end_s + 0.01]
-        assert abs(sum(each.count for each in beats) - len(sent)) <= 1
+        iterations = [each for _, each in seen if each.start_s >= begun_s]
+        sent = [
+            at_s
+            for at_s in done
+            if iterations[0].start_s + 0.01 < at_s < iterations[-1].end_s + 0.01
+        ]
+        assert abs(sum(each.count for each in iterations) - len(sent)) <= 1
         assert outside.closed() == []
 
 
-def test_a_look_that_was_kept_waiting_makes_the_others_no_rarer() -> None:
+def test_a_sample_that_was_kept_waiting_makes_the_others_no_rarer() -> None:
     """Looks of seconds apart would show no iteration of a quarter of one."""
 
     class Stalls(Meter):
-        looks = 0
+        samples = 0
 
         def read(self, sockets: Iterable[Socket]) -> dict[int, Progress]:
-            self.looks += 1
-            if self.looks == 20:
+            self.samples += 1
+            if self.samples == 20:
                 time.sleep(1.0)
             return super().read(sockets)
 
     with sending(0.25) as (sock, _), Stalls() as meter:
         learned = Outside(meter, lambda: None).learn({"a": [sock]}, 60.0)["a"]
-        assert meter.looks > 20
+        assert meter.samples > 20
         assert len(learned) >= 7
 
 
@@ -102,14 +106,14 @@ def test_a_connection_that_is_silent_has_none() -> None:
     ],
 )
 def test_what_was_seen_instead_of_iterations_is_said(sizes: list[int], said: str) -> None:
-    """Bursts of a look each, and a tenth of a second between them."""
-    moved, looks = 0, [Look(0.0, 0, 0.0)]
+    """Bursts of a sample each, and a tenth of a second between them."""
+    moved, samples = 0, [Sample(0.0, 0, 0.0)]
     for number, size in enumerate(sizes):
         moved += size
         begin_s = 0.1 * (number + 1)
-        looks += [Look(begin_s + 0.01 * step, moved, 0.01 * step) for step in range(10)]
-    looks += [Look(looks[-1].at_s + 0.01 * step, moved, 1.0) for step in (1, 2, 3)]
-    assert said in str(NoIterations("a", 60.0, looks))
+        samples += [Sample(begin_s + 0.01 * step, moved, 0.01 * step) for step in range(10)]
+    samples += [Sample(samples[-1].at_s + 0.01 * step, moved, 1.0) for step in (1, 2, 3)]
+    assert said in str(NoIterations("a", 60.0, samples))
 
 
 def test_a_connection_that_closes_is_noticed() -> None:

@@ -18,8 +18,13 @@ from support.watched_backend import event
 from mltcp_tools.base.errors import BusyError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.live.attach import processes
-from mltcp_tools.live.observe import follower_state as board_module
-from mltcp_tools.live.observe.follower_state import SCHEMA, Board, killed_followers, read_boards
+from mltcp_tools.live.observe import follower_state as follower_state_module
+from mltcp_tools.live.observe.follower_state import (
+    SCHEMA,
+    FollowerState,
+    killed_followers,
+    read_follower_states,
+)
 from mltcp_tools.live.observe.iterations import JobIterations, Whole, without_pieces
 from mltcp_tools.live.observe.relay import Relay, RelayedIterations, open_iterations
 from mltcp_tools.live.observe.view import JobView, Views
@@ -139,41 +144,41 @@ def test_views_show_times_change_and_overlap() -> None:
     assert [each.job_id for each in views.flush()] == [2, 2, 3, 3]
 
 
-# The board
+# The follower's state
 
 
-def test_a_board_is_read_while_its_writer_lives(tmp_path: Path) -> None:
-    with Board(tmp_path / "followers") as board:
-        assert read_boards(tmp_path / "followers") == {}
-        board.write([VIEW, dataclasses.replace(VIEW, id=4, metadata=None, overlap=None)])
-        found = read_boards(tmp_path / "followers")
+def test_a_follower_state_is_read_while_its_writer_lives(tmp_path: Path) -> None:
+    with FollowerState(tmp_path / "followers") as follower_state:
+        assert read_follower_states(tmp_path / "followers") == {}
+        follower_state.write([VIEW, dataclasses.replace(VIEW, id=4, metadata=None, overlap=None)])
+        found = read_follower_states(tmp_path / "followers")
         assert found[3] == VIEW
         assert found[4].metadata is None
         (path,) = (tmp_path / "followers").iterdir()
         assert path.stat().st_mode & 0o777 == 0o644
-    assert read_boards(tmp_path / "followers") == {}
-    assert read_boards(tmp_path / "absent") == {}
+    assert read_follower_states(tmp_path / "followers") == {}
+    assert read_follower_states(tmp_path / "absent") == {}
 
 
 def test_where_two_followers_show_a_job_the_one_that_knows_more_counts(tmp_path: Path) -> None:
-    with Board(tmp_path) as board:
-        board.write([dataclasses.replace(VIEW, metadata=None)])
+    with FollowerState(tmp_path) as follower_state:
+        follower_state.write([dataclasses.replace(VIEW, metadata=None)])
         child = os.fork()
         if not child:
-            other = Board(tmp_path)
+            other = FollowerState(tmp_path)
             other.__enter__().write([VIEW])
             time.sleep(60)
         try:
             deadline = time.monotonic() + 20
-            while read_boards(tmp_path)[3] != VIEW and time.monotonic() < deadline:
+            while read_follower_states(tmp_path)[3] != VIEW and time.monotonic() < deadline:
                 time.sleep(0.01)
-            assert read_boards(tmp_path) == {3: VIEW}
+            assert read_follower_states(tmp_path) == {3: VIEW}
         finally:
             os.kill(child, 9)
             os.waitpid(child, 0)
-        assert read_boards(tmp_path)[3].metadata is None  # its writer is dead
+        assert read_follower_states(tmp_path)[3].metadata is None  # its writer is dead
         assert killed_followers(tmp_path) == [child]
-    with Board(tmp_path):  # the next one clears up
+    with FollowerState(tmp_path):  # the next one clears up
         assert killed_followers(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -181,7 +186,7 @@ def test_where_two_followers_show_a_job_the_one_that_knows_more_counts(tmp_path:
 def test_a_killed_follower_whose_pid_is_anothers_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / f"{os.getpid()}.json"
     path.write_text(json.dumps(document(start_ticks=1)))
-    assert read_boards(tmp_path) == {}
+    assert read_follower_states(tmp_path) == {}
     assert killed_followers(tmp_path) == [os.getpid()]
 
 
@@ -193,7 +198,7 @@ def test_a_follower_that_is_about_to_end_was_killed(
     proc = tmp_path / "proc" / "7"
     proc.mkdir(parents=True)
     (tmp_path / "7.json").write_text(json.dumps(document(pid=7)))
-    monkeypatch.setattr(board_module, "PROC", proc.parent)
+    monkeypatch.setattr(follower_state_module, "PROC", proc.parent)
     monkeypatch.setattr(processes, "PROC", proc.parent)
     for flags, killed in ((0, []), (0x4, [7])):
         fields[6] = str(flags)
@@ -238,29 +243,31 @@ def entry(**changes: object) -> dict[str, object]:
         entry(metadata=dataclasses.asdict(METADATA) | {"period_s": -1}),
     ],
 )
-def test_a_damaged_board_is_not_believed(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_a_damaged_follower_state_is_not_believed(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
     path = tmp_path / f"{os.getpid()}.json"
     path.write_text(json.dumps(document()))
-    assert read_boards(tmp_path) == {3: VIEW}
+    assert read_follower_states(tmp_path) == {3: VIEW}
     path.write_text(json.dumps(document(**changes)))
-    assert read_boards(tmp_path) == {}
+    assert read_follower_states(tmp_path) == {}
 
 
-def test_a_planted_board_is_not_believed(tmp_path: Path) -> None:
+def test_a_planted_follower_state_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / f"{os.getpid()}.json"
     path.write_text(json.dumps(document()))
     path.chmod(0o666)
-    assert read_boards(tmp_path) == {}
+    assert read_follower_states(tmp_path) == {}
     path.rename(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").chmod(0o644)
     path.symlink_to(tmp_path / "elsewhere")
-    assert read_boards(tmp_path) == {}
+    assert read_follower_states(tmp_path) == {}
     path.unlink()
     os.mkfifo(path)
-    assert read_boards(tmp_path) == {}
+    assert read_follower_states(tmp_path) == {}
     path.unlink()
     path.write_bytes(b"\0" * 100)
-    assert read_boards(tmp_path) == {}
+    assert read_follower_states(tmp_path) == {}
 
 
 # The relay

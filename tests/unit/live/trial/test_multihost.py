@@ -23,10 +23,10 @@ import json, sys, time
 AHEAD_S = float(sys.argv[1])
 def say(event, **more):
     print(json.dumps({{"event": event}} | more), flush=True)
-def beats(event, *ends):
+def iterations(event, *ends):
     now = time.monotonic() + AHEAD_S
     told = [["gpt2", now - each - 0.5, now - each - 0.1, now - each, 1000, 1] for each in ends]
-    say(event, now_s=now, beats=told)
+    say(event, now_s=now, iterations=told)
 for line in sys.stdin:
     asked = json.loads(line)
     event = asked["event"]
@@ -34,9 +34,9 @@ for line in sys.stdin:
         assert asked["version"] == "{__version__}"
         say("begin", jobs=["gpt2"], base="reno")
     elif event == "learn":
-        beats("learn", 2.0, 1.5)
+        iterations("learn", 2.0, 1.5)
         say("alive")
-        beats("beats", 0.25)
+        iterations("iterations", 0.25)
     elif event == "end":
         say("end", notes=["gpt2 opened connections."], retransmits={{"gpt2": int(AHEAD_S) + 7}})
     elif event == "unlike":
@@ -67,10 +67,10 @@ def test_iterations_of_all_hosts_are_in_our_time(world: AcrossWorld) -> None:
     before_s = time.monotonic()
     seen = world.learn()
     assert list(seen) == ["gpt2@one", "gpt2@two"]
-    for beats in seen.values():
-        assert [each.duration_s for each in beats] == pytest.approx([0.5, 0.5])
-        assert [each.silent_s for each in beats] == pytest.approx([0.4, 0.4])
-        assert before_s - 2.5 < beats[0].end_s < time.monotonic() - 2.0
+    for iterations in seen.values():
+        assert [each.duration_s for each in iterations] == pytest.approx([0.5, 0.5])
+        assert [each.silent_s for each in iterations] == pytest.approx([0.4, 0.4])
+        assert before_s - 2.5 < iterations[0].end_s < time.monotonic() - 2.0
     later = []
     while len(later) < 2:
         later += world.wait()

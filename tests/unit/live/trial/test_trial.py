@@ -10,7 +10,7 @@ import pytest
 from support.simulated_jobs import Simulated, SimulatedWorld
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.live.observe.iteration_detector import Beat
+from mltcp_tools.live.observe.iteration_detector import Iteration
 from mltcp_tools.live.trial.outcome import Verdict, judge
 from mltcp_tools.live.trial.period import BASE, MLTCP
 from mltcp_tools.live.trial.trial import Course, Plan, Trial, announcement
@@ -127,7 +127,7 @@ def test_stalls_with_and_without_mltcp_end_no_trial() -> None:
             self.variants.append(self.variant)
             return super().begin_period()
 
-        def learn(self) -> Mapping[str, Sequence[Beat]]:
+        def learn(self) -> Mapping[str, Sequence[Iteration]]:
             self.jobs["a"].stalls = lambda now, variant: False
             return super().learn()
 
