@@ -69,8 +69,8 @@ def _row(flow: Flow, job: str, known: Metadata | None, owner: Driven | None) -> 
 
 
 def _by(flow: Flow) -> str | Cell:
-    if flow.fine_stamps:
-        return "fine stamps"
+    if flow.tcp_usec_ts:
+        return "microsecond timestamps"
     return Cell("two ways" if flow.two_way else "round trip", "quiet")
 
 
@@ -103,10 +103,11 @@ def command(backend: str, as_json: bool) -> None:
     process sends to that peer. SENT, RATIO and RETRANS count in the present iteration. A ratio of -
     means that the flow behaves as its base, because it doesn't know its iterations, or no longer
     does. QUEUE-MS is the queueing delay now and that of a full queue. BY is how that is measured:
-    fine stamps tell the queue that the flow sends into, the round trip holds that of its ACKs, too
-    (see `mltcp load --fine-stamps`). Where it says `two ways`, so much comes towards the host that
-    the flow doesn't go by it, and doesn't yield. SOURCE is who knows of its job's iterations, with
-    their PERIOD and each flow's BYTES; `learned`: only what the flow has learned alone.
+    microsecond timestamps tell the queue that the flow sends into, the round trip holds that of its
+    ACKs, too (see `mltcp load --tcp-usec-ts`). Where it says `two ways`, so much comes towards the
+    host that the flow doesn't go by it, and doesn't yield. SOURCE is who knows of its job's
+    iterations, with their PERIOD and each flow's BYTES; `learned`: only what the flow has learned
+    alone.
     """
     source = get_backend(backend)
     flows = source.flows()

@@ -60,7 +60,7 @@ from mltcp_tools.kernel.native import requirements
     " do nothing where all is as this tool would have it: for units and packages.",
 )
 @list_option(
-    "--fine-stamps",
+    "--tcp-usec-ts",
     metavar="ROUTE,…",
     help="Give new connections over the routes to these addresses or networks, or `default`, time"
     " stamps of microseconds (kernel 6.7); `mltcp unload` takes them back.",
@@ -82,7 +82,7 @@ def command(
     gap_s: float | None,
     replace: bool,
     ensure: bool,
-    fine_stamps: tuple[str, ...],
+    tcp_usec_ts: tuple[str, ...],
     allow_skipped_calls: bool,
     as_json: bool,
 ) -> None:
@@ -92,8 +92,8 @@ def command(
     algorithm until it has learned what its iterations look like, or is told. The kernel module
     always registers all of them.
 
-    With fine time stamps at both ends a flow tells the queue that it sends into from the one that
-    its ACKs wait in, so that jobs that send and receive at once interleave, too.
+    With microsecond timestamps at both ends a flow tells the queue that it sends into from the one
+    that its ACKs wait in, so that jobs that send and receive at once interleave, too.
     """
     given = {
         "slope": slope,
@@ -110,7 +110,7 @@ def command(
         raise click.UsageError("--ensure can't be combined with --replace or parameters")
     if kernel.name == "bpf" and not allow_skipped_calls:
         requirements.require_calls_of_process_1()
-    with _fine_stamps(fine_stamps):
+    with _fine_stamps(tcp_usec_ts):
         if replace:
             from mltcp_tools.live.attach.replacement import replace_build
 
@@ -138,4 +138,4 @@ def _fine_stamps(destinations: tuple[str, ...]) -> Iterator[None]:
 
     with given(destinations) as routes:
         yield
-    say(f"Fine time stamps: {', '.join(routes) or 'the routes had them already'}.")
+    say(f"Microsecond timestamps: {', '.join(routes) or 'the routes had them already'}.")

@@ -97,10 +97,10 @@ def command(
     balanced order; their iterations are timed in both. It says how much shorter or longer they are
     with mltcp, how sure that is, and what to do. Give all jobs that share a link.
 
-    A round in which a job or what is around it changes is void, and repeated. A job that stalls or
-    becomes too slow gets its own congestion control back at once, and is timed without mltcp right
-    after, to tell mltcp from a neighbour. Whatever ends the trial, even kill -9, puts everything
-    back.
+    A round in which a job or what is around it changes is discarded, and repeated. A job that
+    stalls or becomes too slow gets its own congestion control back at once, and is timed without
+    mltcp right after, to tell mltcp from a neighbour. Whatever ends the trial, even kill -9, puts
+    everything back.
 
     Other hosts of a job keep what they run, unless --host names all of them: then all switch
     together, and what a host sees of a job is a row of its own, JOB@HOST. Their clocks needn't

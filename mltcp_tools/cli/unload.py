@@ -40,7 +40,8 @@ from mltcp_tools.kernel.host.locks import RUN_DIR
     "--json", "as_json", is_flag=True, help="Print what was there, or done, and what is left."
 )
 def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json: bool) -> None:
-    """Unregister the congestion controls, forget all jobs and tags, take fine time stamps back.
+    """Unregister the congestion controls, forget all jobs and tags, take microsecond timestamps
+    back.
 
     Without --force or --everything, the command refuses while a socket or another process uses
     them, and names it. The default of a network namespace has to be another one before, except
@@ -65,7 +66,7 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json:
         click.echo(json.dumps(document))
         return
     if fine:
-        click.echo(f"Fine time stamps taken off: {', '.join(fine)}.", err=True)
+        click.echo(f"Microsecond timestamps taken off: {', '.join(fine)}.", err=True)
     if not was_there:
         click.echo("Nothing was loaded.", err=True)
     elif left:

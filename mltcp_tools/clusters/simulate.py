@@ -25,7 +25,7 @@ from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
 from mltcp_tools.clusters.troubles import needed, troubles_of
 from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, Shared, View
-from mltcp_tools.clusters.workload import Workload, lone_iteration_s
+from mltcp_tools.clusters.workload import Workload, isolated_iteration_s
 
 _LAST_S = 1e9
 
@@ -152,7 +152,7 @@ class ClusterSimulator:
         job = self._workload.jobs[number]
         key = (job.model, job.gpus)
         if key not in self._lone:
-            self._lone[key] = lone_iteration_s(job, self._topology)
+            self._lone[key] = isolated_iteration_s(job, self._topology)
         self._waiting[number] = JobState(number, job, self._lone[key])
         self._tallies[number] = _Tally()
 
@@ -172,10 +172,10 @@ class ClusterSimulator:
                 self._now_s,
                 tally.running_s,
                 mean_s,
-                mean_s / state.lone_s,
+                mean_s / state.isolated_s,
                 tally.restarts,
                 state.job.deadline_s,
-                state.lone_total_s * state.job.gpus,
+                state.isolated_total_s * state.job.gpus,
             )
         )
 
@@ -339,7 +339,7 @@ class ClusterSimulator:
         """GPU seconds of lone work that all jobs have done until now."""
         done = sum(job.work_gpu_s for job in self._outcome.jobs)
         for state in (*self._running.values(), *self._waiting.values()):
-            done += self._done_share(state) * state.lone_total_s * state.job.gpus
+            done += self._done_share(state) * state.isolated_total_s * state.job.gpus
         return done
 
     def _slow_down(self, number: int) -> None:

@@ -155,7 +155,7 @@ def _profile(name: str, phases: Sequence[Phase], rates: Sequence[float]) -> Prof
     for phase in phases:
         at_s += phase.compute_s
         if phase.crossings:
-            lone_bps = _lone_bps(phase, rates)
-            bursts.append(Burst(at_s, phase.size * 8 / lone_bps, lone_bps))
-            at_s += phase.size * 8 / lone_bps
+            isolated_bps = _lone_bps(phase, rates)
+            bursts.append(Burst(at_s, phase.size * 8 / isolated_bps, isolated_bps))
+            at_s += phase.size * 8 / isolated_bps
     return Profile(name, at_s, tuple(bursts))

@@ -4,7 +4,7 @@ gavel: tab-separated jobs of stanford-futuredata/gavel: model, command, director
 arrival in seconds, workers, from the last columns. sia: comma-separated time, application,
 num_replicas, batch_size of siasosp23/artifacts; how long a job trains isn't in there and is taken
 from what its application needs until it converges. elasticflow: jobs of pkusys/ElasticFlow with
-their durations and iterations. azure: time stamp, context and generated tokens of requests, of
+their durations and iterations. azure: timestamp, context and generated tokens of requests, of
 Azure/AzurePublicDataset.
 
 A file that isn't what it should be gives a UsageError with its line and field.
@@ -29,7 +29,7 @@ from mltcp_tools.clusters.workload import (
     SEEDS,
     ClusterJob,
     Workload,
-    lone_iteration_s,
+    isolated_iteration_s,
     parse_cluster,
     parse_workload,
     require_model,
@@ -225,7 +225,7 @@ def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJ
         )
         # The trace knows how long an iteration took; what isn't communication is computing.
         took_s = row.number("duration", 1e-3) / iterations
-        sending_s = lone_iteration_s(job, topology) - model.compute_s
+        sending_s = isolated_iteration_s(job, topology) - model.compute_s
         compute_s = max(took_s - sending_s, took_s / 2)
         yield row, replace(job, model=replace(model, compute_s=compute_s))
 
@@ -248,7 +248,7 @@ def read_requests(spec: str) -> tuple[Request, ...]:
         try:
             at = datetime.fromisoformat(stamp[:26])
         except ValueError:
-            raise row.error("TIMESTAMP", f"{stamp!r} is not a time stamp") from None
+            raise row.error("TIMESTAMP", f"{stamp!r} is not a timestamp") from None
         first = first or at
         arrival_s = (at - first).total_seconds()
         if requests and arrival_s < requests[-1].arrival_s:

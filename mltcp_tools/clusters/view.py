@@ -33,13 +33,13 @@ class JobState:
 
     number: its place in the workload. allocation: server -> GPUs, empty while it waits. progress:
     share of its work that was done when it last started. started_s: when it did. service_s: GPU
-    seconds until then. lone_s: seconds of an iteration alone. partner: the job that has the same
-    GPUs, if any.
+    seconds until then. isolated_s: seconds of an iteration alone. partner: the job that has the
+    same GPUs, if any.
     """
 
     number: int
     job: ClusterJob
-    lone_s: float
+    isolated_s: float
     allocation: Allocation = field(default_factory=dict)
     progress: float = 0.0
     started_s: float = 0.0
@@ -57,9 +57,9 @@ class JobState:
         return self.service_s + sum(self.allocation.values()) * (now_s - self.started_s)
 
     @property
-    def lone_total_s(self) -> float:
+    def isolated_total_s(self) -> float:
         """Return its time alone with what it asked for."""
-        return self.lone_s * self.job.iterations
+        return self.isolated_s * self.job.iterations
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class View:
 
     def remaining_s(self, state: JobState) -> float:
         """Return the job's remaining time alone with what it asked for."""
-        return (1 - self.done_share(state)) * state.lone_total_s
+        return (1 - self.done_share(state)) * state.isolated_total_s
 
     def remaining_gpu_s(self, state: JobState) -> float:
         """Return the GPU seconds that this takes."""

@@ -186,7 +186,7 @@ class Workload:
         return replace(self, jobs=tuple(jobs))
 
 
-def lone_iteration_s(job: ClusterJob, topology: Topology) -> float:
+def isolated_iteration_s(job: ClusterJob, topology: Topology) -> float:
     """Seconds of an iteration of the job alone on the first servers that hold it."""
     return alone_s(job.model, job.gpus, topology)
 
@@ -266,7 +266,7 @@ def generate(
             draws.jitter,
             seed=seed * SEEDS + number,
         )
-        count = round(float(lengths_s[number]) / lone_iteration_s(job, topology))
+        count = round(float(lengths_s[number]) / isolated_iteration_s(job, topology))
         jobs.append(replace(job, iterations=max(1, count)))
     return tuple(jobs)
 

@@ -105,7 +105,7 @@ def enable(
     the connections of `adaptive`, such as mltcp; None for the host's. job: what the agent is told
     of the iterations as (`mltcp_tools.hooks`), else MLTCP_JOB's.
 
-    Gradients on other devices than the processor, or in other types than the aggregator adds, keep
+    Gradients on other devices than the CPU, or in other types than the aggregator adds, keep
     the job's own way whatever is asked for. Returns the hook's state, whose `close` ends it.
     Where `auto` has nothing to try it registers no hook. UsageError on every rank where ranks ask
     for different things, or where one of them can't do what is asked.

@@ -216,7 +216,7 @@ class Programs:
         return self._object.program_fd("aggregate_xdp")
 
     def busy_s(self) -> float:
-        """Seconds that the programs have run, of all processors; 0 where the kernel counts none."""
+        """Seconds that the programs have run, of all CPUs; 0 where the kernel counts none."""
         fds = [self._object.program_fd(name) for name in _PROGRAMS]
         return sum(_run_ns(fd) for fd in fds) / 1e9
 

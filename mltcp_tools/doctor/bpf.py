@@ -98,7 +98,7 @@ def _skipping(host: Host) -> Check:
             "struct_ops",
             "warning",
             "this kernel skips a congestion control's calls while process 1 is the current one;"
-            " MLTCP mends what comes of it at the next ACK, and `mltcp load` refuses",
+            " MLTCP fixes what comes of it at the next ACK, and `mltcp load` refuses",
             "Use a kernel without this vendor's change, or the kernel module; for tests, `mltcp"
             " load --allow-skipped-calls`.",
         )
@@ -168,7 +168,8 @@ def _lockdown(host: Host) -> Check:
             "lockdown",
             "warning",
             "confidentiality: flows can't know what their hosts receive on other connections",
-            "Where much comes towards senders, boot with lockdown=integrity or use fine stamps.",
+            "Where much comes towards senders, boot with lockdown=integrity or use microsecond"
+            " timestamps.",
         )
     return Check("lockdown", "ok", host.lockdown or "the kernel reports none")
 

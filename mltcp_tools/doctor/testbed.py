@@ -162,12 +162,12 @@ def _uses() -> Iterator[tuple[str, State, str]]:
 def _processors() -> Check:
     count = len(os.sched_getaffinity(0))
     if count >= 2:
-        return Check("processors", "ok", str(count))
+        return Check("CPUs", "ok", str(count))
     return Check(
-        "processors",
+        "CPUs",
         "warning",
         "1; the emulated jobs will disturb each other's timing",
-        "Use a machine with two processors, or links well under 200 Mbit/s.",
+        "Use a machine with two CPUs, or links well under 200 Mbit/s.",
     )
 
 

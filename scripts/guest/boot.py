@@ -47,7 +47,7 @@ class Options:
     icount: virtual time, one instruction a nanosecond; idle time is skipped. Slower, but free of
         the host's load. The clock leaps while the guest waits for a file of the host, by a few
         ticks each, so what measures must not: what an emulator of the testbed loads is in the
-        guest's memory. One processor only.
+        guest's memory. One CPU only.
     accel: "tcg", QEMU's own emulation, or "kvm"; never chosen by itself, as /dev/kvm exists on
         machines where it doesn't work.
     silence: end the guest when the command writes nothing for so long.
@@ -170,7 +170,7 @@ def _qemu(kernel: Kernel, folder: Path, options: Options) -> list[str]:
             "no_timer_check",  # of which a busy host makes a panic
             "slab_nomerge panic=-1 oops=panic",  # a broken kernel ends the run at once
             "init_on_alloc=0",  # what isn't set holds what was there before
-            # The emulation gets as much processor as the host has to spare.
+            # The emulation gets as much CPU as the host has to spare.
             "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
             # Without ticks an idle guest's clock leaps to the next timer, which may be far.
             "nohz=off" if options.icount else "",
@@ -197,7 +197,7 @@ def _escape(path: Path) -> str:
 
 
 def _start_and_wait(command: list[str], options: Options) -> int | None:
-    """QEMU's exit status, None after a time-out; its streams go to ours as they come."""
+    """QEMU's exit status, None after a timeout; its streams go to ours as they come."""
     command = [*command, "-device", "virtio-serial-pci"]
     streams = {}
     ends = []

@@ -4,7 +4,7 @@
 
 Each job is a process with idle connections over loopback in a cgroup of its own. First all
 connections are looked at, attached and detached at once; then `mltcp agent` follows the jobs by a
-rule on their cgroups, and its processor time and memory are read while nothing happens and while
+rule on their cgroups, and its CPU time and memory are read while nothing happens and while
 each job's process opens and closes connections one after the other.
 """
 
@@ -85,7 +85,7 @@ def published(rows: Iterable[Row], head: Row, into: Path | None, name: str) -> N
     lines = [f"| {what} | {figures} |" for what, figures in (head, ("---", "---"), *rows)]
     made = (
         f"Measured by `{' '.join(words)}`, {time.strftime('%Y-%m-%d')}; mltcp-tools {__version__}."
-        f" {os.cpu_count()} processors, kernel {os.uname().release}."
+        f" {os.cpu_count()} CPUs, kernel {os.uname().release}."
     )
     text = put_between(into.read_text(), name, "\n".join([*lines, "", made]))
     replace_file(into, text.encode())
@@ -140,7 +140,7 @@ def measure_agent(
         share = (running.processor_s() - before_s) / (time.perf_counter() - begin_s)
         yield (
             f"the agent, steady for {steady_s:g} s",
-            f"{share:.1%} of a processor, {resident_mb(running):.0f} MB",
+            f"{share:.1%} of a CPU, {resident_mb(running):.0f} MB",
         )
         before_s, begin_s = running.processor_s(), time.perf_counter()
         opened, caught = 0, 0
@@ -151,7 +151,7 @@ def measure_agent(
         share = (running.processor_s() - before_s) / length_s
         yield (
             f"{opened / length_s:.0f} connections a second, one after the other",
-            f"{caught} of {opened} attached before their first data, {share:.1%} of a processor,"
+            f"{caught} of {opened} attached before their first data, {share:.1%} of a CPU,"
             f" {resident_mb(running):.0f} MB",
         )
         running.stop()
@@ -173,7 +173,7 @@ def main() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
     load = os.getloadavg()[0]
-    print(f"{os.cpu_count()} processors, load average {load:.1f}", flush=True)
+    print(f"{os.cpu_count()} CPUs, load average {load:.1f}", flush=True)
     prefix = f"mltcp-bench-{os.getpid()}"
     with fresh_and_loaded(args.backend) as backend, ExitStack() as stack:
         held = [

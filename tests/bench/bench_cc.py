@@ -11,7 +11,7 @@ long tail. What the tracer adds is measured, by tracing one more function, and s
 difference of what the cheapest ACKs take, which are all of one kind.
 
 Throughput is measured once over a link that limits it and once over one that is faster than the
-processor. Variants take turns within each repetition.
+CPU. Variants take turns within each repetition.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def transfer(
     of: Callable[[list[float]], float] = statistics.median,
 ) -> float:
     """Bytes per second; with `trace`, nanoseconds of an ACK, by default the median."""
-    # Without losses where the processor is the limit: they would differ from run to run.
+    # Without losses where the CPU is the limit: they would differ from run to run.
     queue = 100_000 if rate == SLOW else 50_000_000
     with bottleneck(rate, queue) as network, connection(network, variant.name) as sender:
         if variant.tagged:
@@ -191,7 +191,7 @@ def show(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("what", nargs="*", help="of: ack, link, processor; default: all")
+    parser.add_argument("what", nargs="*", help="of: ack, link, CPU; default: all")
     args = parser.parse_args()
     backend = get_backend("kmod")
     backend.load()
@@ -205,9 +205,9 @@ def main() -> None:
     if not args.what or "link" in args.what:
         found = measure(backend, args.repetitions, SLOW, SLOW_BYTES)
         show(f"bulk over {SLOW / 1e6:.0f} Mbit/s", found, "Mbit/s", 1e6 / 8)
-    if not args.what or "processor" in args.what:
+    if not args.what or "CPU" in args.what:
         found = measure(backend, args.repetitions, FAST, FAST_BYTES)
-        show("bulk limited by the processor", found, "Mbit/s", 1e6 / 8)
+        show("bulk limited by the CPU", found, "Mbit/s", 1e6 / 8)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The cost of the cluster simulator: seconds of processor time and memory at its two goals.
+"""The cost of the cluster simulator: seconds of CPU time and memory at its two goals.
 
     python tests/bench/bench_clusters.py [POLICY:TREATMENT[:HOURS] | full:TREATMENT:SECONDS ...]
 
 1,000 GPUs for 1,000 iterations, all contending; then a week of 10,000 jobs on 4,096 GPUs, or its
-first HOURS. full: SECONDS of virtual time of that cluster when it is full of jobs that are strewn
-over it, as it is on all but the first day of a week with random placement.
+first HOURS. full: SECONDS of virtual time of that cluster when it is full of jobs that are
+scattered over it, as it is on all but the first day of a week with random placement.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS = ("resnet50", "vgg16", "bert", "transformer", "lm")
 
 
 def iterations(how: str, jitter: float) -> None:
-    """41 jobs of three servers each, strewn over a network that is four times too narrow."""
+    """41 jobs of three servers each, scattered over a network that is four times too narrow."""
     topology = regular(servers=125, gpus=8, leaf=16, oversubscription=4.0, spines=4, rate_bps=25e9)
     simulator = FlowSimulator(topology.rates_bps, TREATMENTS[how].rule, packets=topology.packets)
     draw = np.random.default_rng(1)
@@ -77,7 +77,7 @@ def arrivals() -> Workload:
     return Workload(topology, generate(topology, draws, 1))
 
 
-def strewn(workload: Workload) -> dict[int, Allocation]:
+def scattered(workload: Workload) -> dict[int, Allocation]:
     """Places of jobs after thousands came and went, each taking any GPUs that were free."""
     topology = workload.topology
     free = np.full(topology.servers, topology.gpus, dtype=np.int64)
@@ -103,7 +103,7 @@ def full(how: str, seconds: str) -> None:
     topology = workload.topology
     simulator = FlowSimulator(topology.rates_bps, TREATMENTS[how].rule, packets=topology.packets)
     draw = np.random.default_rng(1)
-    for number, allocation in strewn(workload).items():
+    for number, allocation in scattered(workload).items():
         job = workload.jobs[number]
         phases = phases_of(job.model, topology, allocation, number)
         start_s = float(draw.uniform(0, 1))

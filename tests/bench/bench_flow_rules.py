@@ -177,11 +177,11 @@ def validate(
         said(name)
         experiment, _ = modelled(_load(name))
         alone = experiment.variant(ALONE)
-        lone_s = None if _one_link(experiment) else _alone_s(experiment)
+        isolated_s = None if _one_link(experiment) else _alone_s(experiment)
         for variant in (alone, *experiment.variants):
             rule = rule_of(experiment, variant)
             if rule is not None:
-                cases.append(_case(experiment, name, variant, rule, lone_s))
+                cases.append(_case(experiment, name, variant, rule, isolated_s))
         if name in CONTENDED:
             cases += _contended(experiment)
     return cases
@@ -239,8 +239,8 @@ def _turns_case(experiment: Experiment) -> Case | None:
     timed, flows = [], []
     for number, job in enumerate(jobs):
         turn, spec = turns[job.name], job.spec(iterations=iterations, seed=1)
-        lone_s = job.bytes * 8 / (experiment.link.rate * PAYLOAD) + lag_s(experiment, spec)
-        compute_s = turn.turn_s - lone_s
+        isolated_s = job.bytes * 8 / (experiment.link.rate * PAYLOAD) + lag_s(experiment, spec)
+        compute_s = turn.turn_s - isolated_s
         start_s = (turn.due_s - compute_s) % turn.turn_s
         timed.append(dataclasses.replace(job, compute=compute_s, start=start_s))
         flows.append(
@@ -272,7 +272,7 @@ def rule_of(experiment: Experiment, variant: Variant) -> Rule | None:
     rules = MEASURED if _one_link(experiment) else TWO_WAY
     if variant.cc == "reno":
         return rules["reno"]
-    if variant.told or variant.fine_stamps or set(variant.parameters) - {"mechanisms"}:
+    if variant.told or variant.tcp_usec_ts or set(variant.parameters) - {"mechanisms"}:
         return None
     params = with_mechanisms(parameters_of(variant, experiment.jobs[0]), variant.cc)
     used = frozenset(params.mechanisms or ())
@@ -286,7 +286,7 @@ def _case(
     name: str,
     variant: Variant,
     rule: Rule,
-    lone_s: Mapping[str, float] | None = None,
+    isolated_s: Mapping[str, float] | None = None,
 ) -> Case:
     packets: list[tuple[str, list[float]]] = []
     flows: list[float] = []
@@ -294,7 +294,7 @@ def _case(
     for repetition in range(1, experiment.repetitions + 1):
         packets += _packets(experiment, variant, repetition)
         for tasks in tasks_of(experiment, variant, repetition):
-            flows += flow_times(experiment, tasks, rule, repetition, lone_s)
+            flows += flow_times(experiment, tasks, rule, repetition, isolated_s)
             if _one_link(experiment):
                 bound += _bound_times(experiment, tasks)
     return Case(

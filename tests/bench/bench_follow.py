@@ -5,7 +5,7 @@
 A process opens connections at random moments while `mltcp agent` follows it; the time is from
 connect() having returned to the process finding the new congestion control on its socket. Once with
 the tracepoint and once with polling, with no other sockets on the host and with many of another
-process. The cost is the agent's processor time per second, while nothing happens.
+process. The cost is the agent's CPU time per second, while nothing happens.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAUSE_S = 0.3
 
 
 def measure(method: str, connections: int, others: int) -> tuple[list[float], float]:
-    """Seconds until each connection was switched, and the share of a processor when idle."""
+    """Seconds until each connection was switched, and the share of a CPU when idle."""
     mark = f"mark-{uuid.uuid4().hex}"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -62,7 +62,7 @@ def main() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * max(args.others) + 100), hard))
     load = os.getloadavg()[0]
-    print(f"{args.connections} connections, {os.cpu_count()} processors, load average {load:.1f}")
+    print(f"{args.connections} connections, {os.cpu_count()} CPUs, load average {load:.1f}")
     with fresh_and_loaded(args.backend):
         for others in args.others:
             for method in ("tracepoint", "polling"):
@@ -71,7 +71,7 @@ def main() -> None:
                 print(
                     f"{method}, {others} other sockets: median {statistics.median(ms):.1f} ms, nine"
                     f" of ten within {ms[len(ms) * 9 // 10 - 1]:.1f}, all within {ms[-1]:.1f};"
-                    f" idle agent: {cost:.1%} of a processor",
+                    f" idle agent: {cost:.1%} of a CPU",
                     flush=True,
                 )
 

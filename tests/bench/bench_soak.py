@@ -130,7 +130,7 @@ def trainer(name: str) -> Iterator[None]:
 
 
 class Minute(NamedTuple):
-    """Figures of a minute. busy: processor time of the agent, a share; None: it is a new one."""
+    """Figures of a minute. busy: CPU time of the agent, a share; None: it is a new one."""
 
     grown: dict[str, float]
     pace: float
@@ -174,7 +174,7 @@ def soak(
             print(
                 f"minute {passed_s / 60:.0f}: {told}; {found.pace:.0f} connections a second,"
                 f" {found.caught:.1%} caught;"
-                f" {'a new agent' if busy is None else f'{busy:.1%} of a processor'}",
+                f" {'a new agent' if busy is None else f'{busy:.1%} of a CPU'}",
                 flush=True,
             )
             yield found
@@ -204,7 +204,7 @@ def summary(minutes: Sequence[Minute], happened: Counter[str]) -> list[Row]:
         *rows,
         ("connections a second", f"{min(paces):.0f} to {max(paces):.0f}"),
         ("of these attached before their first data", f"{min(caught):.1%} to {max(caught):.1%}"),
-        ("share of a processor that the agent took", f"{min(busy):.0%} to {max(busy):.0%}"),
+        ("share of a CPU that the agent took", f"{min(busy):.0%} to {max(busy):.0%}"),
         *((what, str(count)) for what, count in happened.items()),
     ]
 
@@ -222,7 +222,7 @@ def main() -> None:
     args = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
-    print(f"{os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f}", flush=True)
+    print(f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f}", flush=True)
     prefix = f"mltcp-soak-{os.getpid()}"
     with fresh_and_loaded("bpf"), ExitStack() as stack:
         held = [

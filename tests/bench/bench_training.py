@@ -64,7 +64,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "reno": {"cc": "reno"},
     "bbr": {"cc": "bbr"},
     "mltcp": {"cc": "mltcp"},
-    "fine": {"cc": "mltcp", "fine_stamps": True},
+    "fine": {"cc": "mltcp", "tcp_usec_ts": True},
 }
 
 
@@ -180,7 +180,7 @@ class _Run(Loop):
             bottleneck(len(tasks) * others, link, sysctls) as network,
             contextlib.ExitStack() as stack,
         ):
-            if variant.fine_stamps:
+            if variant.tcp_usec_ts:
                 network.stamp_finely()
             if self._options.gpu:
                 stack.enter_context(_shared_gpu())
@@ -317,7 +317,7 @@ def main() -> None:
     parser.add_argument("--jitter", default="5%", help="of it, standard deviation")
     parser.add_argument("--width", type=int, help="of the model's layers; other than the shape's")
     parser.add_argument("--gpu", action="store_true", help="over NCCL, on one GPU; ddp")
-    parser.add_argument("--rto-min", metavar="TIME", help="TCP's shortest time-out")
+    parser.add_argument("--rto-min", metavar="TIME", help="TCP's shortest timeout")
     options = parser.parse_args()
     options.variants = options.variants.split(",")
     if unknown := (set(options.shapes) - SHAPES.keys()) | (set(options.variants) - VARIANTS.keys()):
@@ -336,7 +336,7 @@ def main() -> None:
     if options.ranks != 2:
         table += f", {options.ranks} ranks"
     if options.rto_min:
-        table += f", time-outs from {options.rto_min}"
+        table += f", timeouts from {options.rto_min}"
     document = save_matrix(folder, table, {name: SHAPES[name].description for name in there}, {})
     print(render_matrix_text(document))
     if options.into is not None:

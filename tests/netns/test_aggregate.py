@@ -392,7 +392,7 @@ def test_when_a_rank_dies_the_others_are_told_at_once() -> None:
 
         results = run_ranks(net, work)
         assert not [each for each in results if isinstance(each, BaseException)]
-        assert max(results[0], results[2]) < TIMEOUT_S / 2  # not by a time-out
+        assert max(results[0], results[2]) < TIMEOUT_S / 2  # not by a timeout
 
 
 def test_a_silent_rank_is_named() -> None:

@@ -143,7 +143,7 @@ def test_retransmissions_before_the_tag_are_not_the_first_iterations(backend: Ba
 
 
 def test_retransmissions_before_the_switch_are_not_the_flows(backend: Backend) -> None:
-    # A sender that waits for the processor doesn't begin another iteration.
+    # A sender that waits for the CPU doesn't begin another iteration.
     backend.load(defaults=JobParams(total_bytes=10 * BURST, gap_s=60))
     with bottleneck(queue=5_000) as network, connection(network, "reno") as sender:
         send_burst(sender, 10 * BURST)
@@ -171,9 +171,9 @@ def test_flows_yield_and_agree_on_their_paths_full_queue(backend: Backend) -> No
         assert before.losses > 0, "no loss, so nothing to know"
         assert before.full_queue_us > 0
         assert before.yields > 0
-        with connection(network, "mltcp") as sister:
-            backend.tag(sister.fileno(), 1)
-            send_burst(sister, BURST // 10)
+        with connection(network, "mltcp") as sibling:
+            backend.tag(sibling.fileno(), 1)
+            send_burst(sibling, BURST // 10)
             flows = {flow.cookie: flow for flow in backend.flows()}
             known = flows.pop(before.cookie).full_queue_us
             ((_, flow),) = flows.items()

@@ -1,4 +1,4 @@
-"""Times that another processor wrote: they may be later than the one a packet was sent at."""
+"""Times that another CPU wrote: they may be later than the one a packet was sent at."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mltcp_tools.lab.testbed.backend import socket_cookie
 from mltcp_tools.live.priorities.maps import KnownJob
 
 AHEAD_NS = 10**12
-"""A test is over by then; processors are apart by less than a millisecond."""
+"""A test is over by then; CPUs are apart by less than a millisecond."""
 
 SENT = 1000
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.bpf
 
 
 def put(folder: Path, name: str, value: bytes, key: int) -> None:
-    """Write a value as another processor, or the controller, would."""
+    """Write a value as another CPU, or the controller, would."""
     with BpfMap.pinned(folder / f"priority_{name}") as opened:
         opened.set(struct.pack("=I", key), value)
 

@@ -34,7 +34,7 @@ JOBS = {"s1": (500_000, "180ms"), "s2": (250_000, "110ms")}
 
 @contextmanager
 def capturing(namespace: str, path: Path) -> Iterator[None]:
-    """Capture the namespace's packets, with the kernel's time stamps, into a pcap file."""
+    """Capture the namespace's packets, with the kernel's timestamps, into a pcap file."""
     with inside(namespace):
         packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     packets.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)

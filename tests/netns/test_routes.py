@@ -1,4 +1,5 @@
-"""Fine time stamps on routes: given on request, read back, and taken back on every way out."""
+"""Microsecond timestamps on routes: given on request, read back, and taken back on every way
+out."""
 
 from __future__ import annotations
 
@@ -35,12 +36,14 @@ PLAIN = {"10.0.1.0/24": False, "0.0.0.0/0": False}
 
 
 def _have() -> bool:
-    """Return whether this kernel has fine time stamps."""
+    """Return whether this kernel has microsecond timestamps."""
     release = os.uname().release.split(".")
     return (int(release[0]), int(release[1])) >= (6, 7)
 
 
-pytestmark = pytest.mark.skipif(not _have(), reason="kernels before 6.7 have no fine time stamps")
+pytestmark = pytest.mark.skipif(
+    not _have(), reason="kernels before 6.7 have no microsecond timestamps"
+)
 
 
 @pytest.fixture
@@ -256,12 +259,12 @@ def test_a_flow_finds_out_whether_both_ends_have_them(
         backend.tag(sock.fileno(), 1)
         begin = time.monotonic()
         if ends == "both":
-            assert sent_until(backend, sock, lambda flow: flow.fine_stamps).fine_stamps
+            assert sent_until(backend, sock, lambda flow: flow.tcp_usec_ts).tcp_usec_ts
         else:
             assert sent_until(backend, sock, lambda flow: flow.queue_us > 0).queue_us
             # Longer than it takes to find out.
             flow = sent_until(backend, sock, lambda _: time.monotonic() > begin + 1)
-            assert not flow.fine_stamps
+            assert not flow.tcp_usec_ts
 
 
 @pytest.fixture(params=PARAMETERS)
@@ -277,9 +280,9 @@ def test_load_gives_them_and_unload_takes_them_back(
 ) -> None:
     options = ["--backend", loadable]
     with inside(network.senders[0]):
-        assert main(["load", *options, "--fine-stamps", "default"]) == 0
+        assert main(["load", *options, "--tcp-usec-ts", "default"]) == 0
         assert fine() == PLAIN | {"0.0.0.0/0": True}
-        assert "Fine time stamps: 0.0.0.0/0." in capfd.readouterr().err
+        assert "Microsecond timestamps: 0.0.0.0/0." in capfd.readouterr().err
     assert main(["unload", *options]) == 0  # from wherever
     assert "taken off: 0.0.0.0/0." in capfd.readouterr().err
     with inside(network.senders[0]):
@@ -292,9 +295,9 @@ def test_the_agent_gives_them_while_it_runs(
     given_by_hand = leading_to("10.0.1.0/24")[0]
     set_fine(given_by_hand, True)
     before = fine()
-    text = rules(mark, fine_stamps="[default, 10.0.1.0/24]")
+    text = rules(mark, tcp_usec_ts="[default, 10.0.1.0/24]")
     with agent(tmp_path, text) as running:
-        running.wait_for("Fine time stamps: 0.0.0.0/0.")
+        running.wait_for("Microsecond timestamps: 0.0.0.0/0.")
         assert all(fine().values())
         assert [each.destination for each in recorded()] == ["0.0.0.0/0"]
         running.stop()
@@ -305,7 +308,7 @@ def test_the_agent_gives_them_while_it_runs(
 def test_what_a_killed_agent_gave_is_taken_back_by_unload(
     backend: Backend, sender: str, mark: str, tmp_path: Path
 ) -> None:
-    with agent(tmp_path, rules(mark, fine_stamps="[default]")) as running:
+    with agent(tmp_path, rules(mark, tcp_usec_ts="[default]")) as running:
         running.stop(signal.SIGKILL)
     assert fine()["0.0.0.0/0"]
     assert main(["unload", "--force"]) == 0
@@ -316,7 +319,7 @@ def test_what_a_killed_agent_gave_is_taken_back_by_unload(
 def test_nothing_is_loaded_where_there_is_no_such_route(
     loadable: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["load", "--backend", loadable, "--fine-stamps", "203.0.113.0/24"]) == 3
+    assert main(["load", "--backend", loadable, "--tcp-usec-ts", "203.0.113.0/24"]) == 3
     assert "There is no route to 203.0.113.0/24" in capfd.readouterr().err
     assert "mltcp" not in _available()
 

@@ -35,7 +35,7 @@ def test_a_window_stays_one_where_programs_are_skipped(
     ):
         for _ in range(8):
             send_burst(sender, 400_000)
-            # What is skipped at the end of a burst, the next ACK mends; its loss may be another.
+            # What is skipped at the end of a burst, the next ACK fixes; its loss may be another.
             for _ in range(3):
                 send_burst(sender, 1000)
                 info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)

@@ -70,7 +70,7 @@ def test_where_the_receiver_sends_too_no_queue_of_its_own_host_drops() -> None:
     assert [each.get_attr("TCA_KIND") for each in qdiscs] == ["noqueue"]
 
 
-@pytest.mark.skipif(os.cpu_count() == 1, reason="one processor has one queue")
+@pytest.mark.skipif(os.cpu_count() == 1, reason="one CPU has one queue")
 def test_packets_of_a_flow_stay_in_order() -> None:
     link = Link(10_000_000_000, 4_000_000, offloads=True)
     with RunLock() as lock, Network(lock.id, link, {}, 1, both_ways=True) as network:

@@ -38,7 +38,7 @@ COMPUTE_S = 0.08
 ENDLESS = 100_000
 
 VALID = r"^Round \d+: a "
-VOID = r"^Round \d+ is void: "
+VOID = r"^Round \d+ is discarded: "
 """Lines that a trial says of its rounds."""
 
 
@@ -115,9 +115,9 @@ def test_a_trial_switches_to_and_fro_and_says_what_it_found(
         wait_for(lambda: not runs(backend), "a period without", beside=process)
         code, found, err = result(process)
         assert nothing_left(backend)
-    # What else runs on this host may make too many rounds void.
+    # What else runs on this host may make too many rounds discarded.
     assert code == (1 if found["ended"] else 0), err
-    valid = [each for each in found["rounds"] if not each["void"]]
+    valid = [each for each in found["rounds"] if not each["discarded"]]
     assert len(valid) == 8 or found["ended"]
     assert valid
     (row,) = found["jobs"]
@@ -213,7 +213,7 @@ def test_a_job_that_ends_ends_the_trial(backend: Backend, mark: str) -> None:
     assert nothing_left(backend)
 
 
-def test_a_third_job_that_starts_half_way_voids_its_round(backend: Backend, mark: str) -> None:
+def test_a_third_job_that_starts_half_way_discarded_its_round(backend: Backend, mark: str) -> None:
     many = ("--rounds", "40")  # it is interrupted
     with job(mark), trial("--job", f"a={mark}", *QUICK, *many, "--json") as process:
 
@@ -226,23 +226,25 @@ def test_a_third_job_that_starts_half_way_voids_its_round(backend: Backend, mark
                     return line
             raise AssertionError(f"the trial ended without {pattern!r}: {said}")
 
-        void = ""
-        while "Other traffic on lo changed" not in void:  # what else runs here may have voided it
+        discarded = ""
+        while (
+            "Other traffic on lo changed" not in discarded
+        ):  # what else runs here may have discarded it
             hear(VALID)
             # After a valid round the next one begins at once.
             time.sleep(1)
             with training(mark.replace("mark", "third"), "cc=reno") as third:
                 third.ask("connect")
                 third.tell(f"train {ENDLESS} {COMPUTE_S} {4 * BURST}")
-                void = hear(VOID)
-                if "Other traffic on lo changed" in void:
+                discarded = hear(VOID)
+                if "Other traffic on lo changed" in discarded:
                     # With the third job there in both periods, rounds are valid again.
                     valid = hear(VALID)
         process.send_signal(signal.SIGINT)
         code, found, _ = result(process)
-    numbers = [int(line.split()[1].rstrip(":")) for line in (void, valid)]
-    voids = [bool(found["rounds"][number - 1]["void"]) for number in numbers]
-    assert (code, voids) == (1, [True, False])
+    numbers = [int(line.split()[1].rstrip(":")) for line in (discarded, valid)]
+    discarded = [bool(found["rounds"][number - 1]["discarded"]) for number in numbers]
+    assert (code, discarded) == (1, [True, False])
     assert nothing_left(backend)
 
 
@@ -296,11 +298,11 @@ def test_a_neighbour_that_begins_with_mltcp_is_not_held_against_it(
             with job(mark.replace("mark", "greedy"), 0.0, through):
                 wait_for(lambda: not runs(backend), "its own back", beside=process)
                 assert process.stderr is not None
-                void = next(line for line in process.stderr if re.search(VOID, line))
+                discarded = next(line for line in process.stderr if re.search(VOID, line))
                 process.send_signal(signal.SIGINT)
                 code, found, _ = result(process)
-        assert "right after without" in void
-        assert "So something else slowed it down." in void
+        assert "right after without" in discarded
+        assert "So something else slowed it down." in discarded
         assert (code, found["verdict"]) == (1, "short")
         assert nothing_left(backend)
 

@@ -23,15 +23,15 @@ def flow_times(
     tasks: Sequence[Task],
     rule: Rule,
     repetition: int = 1,
-    lone_s: Mapping[str, float] | None = None,
+    isolated_s: Mapping[str, float] | None = None,
 ) -> list[float]:
     """Iteration times, in seconds, of the jobs on the experiment's links by the flow simulator.
 
-    lone_s: of each job, the mean iteration alone; jobs on several links need it, as what steps of
-    their patterns wait for each other is in there.
+    isolated_s: of each job, the mean iteration alone; jobs on several links need it, as what steps
+    of their patterns wait for each other is in there.
     """
     jobs = [
-        flow_job(experiment, task, repetition, number, lone_s or {})
+        flow_job(experiment, task, repetition, number, isolated_s or {})
         for number, task in enumerate(tasks)
     ]
     return run(experiment, jobs, rule)
@@ -62,7 +62,11 @@ def run(experiment: Experiment, jobs: Sequence[FlowJob], rule: Rule) -> list[flo
 
 
 def flow_job(
-    experiment: Experiment, task: Task, repetition: int, number: int, lone_s: Mapping[str, float]
+    experiment: Experiment,
+    task: Task,
+    repetition: int,
+    number: int,
+    isolated_s: Mapping[str, float],
 ) -> FlowJob:
     spec, seed = task.spec, 1000 * repetition + number
     rows = np.array(list(compute_times(spec))) / spec.bursts
@@ -70,11 +74,11 @@ def flow_job(
     links = links_of(experiment)
     size = max(crossed.values())
     lag = 0.0
-    if task.name not in lone_s:
+    if task.name not in isolated_s:
         lag = lag_s(experiment, spec)
     else:
         sending_s = max(each * 8 / (links[n].rate * PAYLOAD) for n, each in crossed.items())
-        lag = lone_s[task.name] - spec.compute_s - sending_s
+        lag = isolated_s[task.name] - spec.compute_s - sending_s
         # Where it sends while it computes, what it waits for is less than what it computes.
         rows, lag = rows + min(lag, 0.0), max(lag, 0.0)
     phase = Phase(0.0, round(size), {link: each / size for link, each in crossed.items()})
@@ -113,7 +117,7 @@ def lag_s(experiment: Experiment, spec: JobSpec) -> float:
     """Seconds that a lone burst takes longer than its bytes: a round trip, and slow start.
 
     A flow begins with half of the window that fills the link and its queue, halved once for every
-    time-out of idling (RFC 2861; the kernel's tcp_slow_start_after_idle), 10 segments at least, and
+    timeout of idling (RFC 2861; the kernel's tcp_slow_start_after_idle), 10 segments at least, and
     doubles it every round trip.
     """
     link, flows = experiment.link, spec.active or spec.flows

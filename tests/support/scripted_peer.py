@@ -27,7 +27,7 @@ from mltcp_tools.lab.testbed.namespaces import PREFIX, inside, remove_namespace,
 ADDRESS, PEER, PORT = "10.77.0.1", "10.77.0.2", 7777
 MSS = 1000
 _PATIENT = {"lock": 1 << 13, "rto_min": 1000}
-"""Of a route: the shortest time-out in milliseconds, RTAX_RTO_MIN, which is 13, locked."""
+"""Of a route: the shortest timeout in milliseconds, RTAX_RTO_MIN, which is 13, locked."""
 
 RECOVERY, LOSS = 3, 4  # enum tcp_ca_state
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from mltcp_tools.lab.testbed.namespaces import inside
 
 TCP_COUNTERS = {
-    "TCPTimeouts": "time-outs",
+    "TCPTimeouts": "timeouts",
     "TCPSackRecoveryFail": "in recovery",
     "TCPSackFailures": "SACKs, no recovery",
     "TCPLossFailures": "after another",
@@ -21,7 +21,7 @@ TCP_COUNTERS = {
 }
 """Counters, and what they count in a few words. Of TCPTimeouts, the three after it are those of
 which the kernel knows what went before (tcp_retransmit_timer()): a recovery that didn't end, SACKs
-that were too few to begin one, and an earlier time-out. Of the others nothing had come back since
+that were too few to begin one, and an earlier timeout. Of the others nothing had come back since
 what was lost had been sent."""
 
 

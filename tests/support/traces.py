@@ -41,7 +41,7 @@ class Piece:
     bytes: int
     length_ms: float
     first: bool
-    stall_ms: float = 0.0  # a retransmission time-out in the middle
+    stall_ms: float = 0.0  # a retransmission timeout in the middle
 
 
 @dataclass
@@ -239,7 +239,7 @@ MADE["10 buckets, stretched"] = stretched(10, 15)
 
 @made
 def timeouts(rng: random.Random) -> Iterator[Piece]:
-    """One burst in three has a retransmission time-out, half of these longer than the gap."""
+    """One burst in three has a retransmission timeout, half of these longer than the gap."""
     for k in count():
         stall = (200, 0, 0, 800, 0, 0)[k % 6]
         yield Piece(around(rng, 340, 0.05), 2_500_000, 100, True, stall_ms=stall)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 PATIENCE_S = 600.0 if "MLTCP_GUEST" in os.environ else 120.0
-"""An emulated processor beside others is twenty times slower: an agent starts in minutes there."""
+"""An emulated CPU beside others is twenty times slower: an agent starts in minutes there."""
 
 T = TypeVar("T")
 

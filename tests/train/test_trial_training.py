@@ -40,8 +40,8 @@ def test_a_trial_of_real_training(report: Report) -> None:
             )
             ended_s = wait_for_more([*first, *second], 1)
             found = json.loads(done.stdout)
-            # What else runs on this host may make too many rounds void.
-            assert found["ended"] in ("", "Too many rounds were void."), done.stderr
+            # What else runs on this host may make too many rounds discarded.
+            assert found["ended"] in ("", "Too many rounds were discarded."), done.stderr
             assert [each["job"] for each in found["jobs"]] == ["first", "second"]
             for each, ranks in zip(found["jobs"], (first, second), strict=True):
                 own = sorted(ranks[0].durations_s(began_s, ended_s))

@@ -128,7 +128,7 @@ class Fair(Preemptive):
         def rho(state: JobState) -> float:
             left_s = view.remaining_s(state)
             shared_s = (view.now_s - state.job.arrival_s) + left_s
-            alone_s = state.lone_total_s * max(1.0, state.job.gpus / share)
+            alone_s = state.isolated_total_s * max(1.0, state.job.gpus / share)
             return shared_s / max(alone_s, 1e-9) if math.isfinite(alone_s) else 0.0
 
         return sorted(states, key=lambda state: (-rho(state), state.number))

@@ -99,5 +99,5 @@ def uplink_load(view: View) -> Ints:
         touched = {view.topology.leaf_of(server) for server in state.allocation}
         if len(touched) > 1:
             for leaf in touched:
-                load[leaf] += state.job.model.size / state.lone_s
+                load[leaf] += state.job.model.size / state.isolated_s
     return load  # type: ignore[return-value]

@@ -29,4 +29,4 @@ def speed(view: View, state: JobState, gpus: int) -> float:
         return 0.0
     factor = gpus / state.job.gpus
     iteration_s = alone_s(state.job.model, min(gpus, view.topology.total_gpus), view.topology)
-    return factor * efficiency(factor) * state.lone_s / iteration_s
+    return factor * efficiency(factor) * state.isolated_s / iteration_s

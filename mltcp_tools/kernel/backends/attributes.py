@@ -97,7 +97,7 @@ def flow_from(nested: bytes) -> Flow:
         acks=value(FlowAttribute.ACKS),
         losses=value(FlowAttribute.LOSSES),
         yields=value(FlowAttribute.YIELDS),
-        fine_stamps=bool(value(FlowAttribute.FINE_STAMPS)),
+        tcp_usec_ts=bool(value(FlowAttribute.FINE_STAMPS)),
         two_way=bool(value(FlowAttribute.TWO_WAY)),
     )
 

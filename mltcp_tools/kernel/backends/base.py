@@ -126,9 +126,9 @@ class Flow:
     first. confidence: in these, 0..1; they are used where the job doesn't say and the flow is sure.
     srtt_us: microseconds. retransmits: segments, in the present iteration.
     queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
-    fine_stamps: both are the way ahead's alone, by the peer's time stamps; else the round trip's.
-    two_way: much comes towards the flow or its host, so that without fine stamps it doesn't yield.
-    active: False while the flow behaves as its base.
+    tcp_usec_ts: both are the way ahead's alone, by the peer's timestamps; else the round trip's.
+    two_way: much comes towards the flow or its host, so that without microsecond timestamps it
+    doesn't yield. active: False while the flow behaves as its base.
     """
 
     cookie: int
@@ -157,7 +157,7 @@ class Flow:
     acks: int
     losses: int
     yields: int
-    fine_stamps: bool
+    tcp_usec_ts: bool
     two_way: bool
 
 

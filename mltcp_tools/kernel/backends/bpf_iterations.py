@@ -17,7 +17,7 @@ from mltcp_tools.kernel.native.bpf_maps import RingReader
 from mltcp_tools.kernel.native.uapi import unpack
 
 _SPARE = 20
-"""Walks through all flows for a cookie take at most a twentieth of a processor's time."""
+"""Walks through all flows for a cookie take at most a twentieth of a CPU's time."""
 
 
 class BpfIterations(IterationStream):

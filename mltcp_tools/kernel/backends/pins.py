@@ -117,7 +117,7 @@ def pinned(name: str) -> Iterator[BpfMap]:
 
 
 def skipped_results() -> int | None:
-    """Return how many results of programs that the kernel skipped were mended (bpf/README.md).
+    """Return how many results of programs that the kernel skipped were fixed (bpf/README.md).
 
     Counted since the programs were loaded; None where they aren't.
     """

@@ -48,7 +48,7 @@ def flow(data: bytes) -> Flow:
         acks=inner.acks,
         losses=inner.losses,
         yields=inner.yields,
-        fine_stamps=bool(inner.delay.fine),
+        tcp_usec_ts=bool(inner.delay.fine),
         two_way=bool(inner.flags & ANY_TWO_WAY),
     )
 

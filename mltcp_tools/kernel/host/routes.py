@@ -1,6 +1,6 @@
-"""Routes, and which of them give TCP connections fine time stamps.
+"""Routes, and which of them give TCP connections microsecond timestamps.
 
-On such a route (Linux 6.7, feature tcp_usec_ts) the time stamps that this host sends count
+On such a route (Linux 6.7, feature tcp_usec_ts) the timestamps that this host sends count
 microseconds rather than milliseconds, in connections that begin from then on. The other end chooses
 by its own route. All of this is about the calling thread's network namespace.
 """
@@ -39,7 +39,7 @@ _HOPS = ("RTA_GATEWAY", "RTA_VIA", "RTA_OIF", "RTA_MULTIPATH", "RTA_ENCAP", "RTA
 class Route:
     """A route. family: of addresses. destination: network/bits. table, tos, priority: numbers.
 
-    These five tell it from others; fine is whether it gives fine time stamps.
+    These five tell it from others; fine is whether it gives microsecond timestamps.
     """
 
     family: int
@@ -87,7 +87,8 @@ def leading_to(destination: str) -> list[Route]:
 
 
 def set_fine(route: Route, fine: bool) -> None:
-    """Give connections over the route fine time stamps, or not; all else of it stays as it is.
+    """Give connections over the route microsecond timestamps, or not; all else of it stays as it
+    is.
 
     Raises HostError where the kernel refuses, or afterwards says something else of the route.
     """
@@ -102,7 +103,7 @@ def set_fine(route: Route, fine: bool) -> None:
             list(ip.nlm_request_batch([_replacement(route, fine)]))
     except NetlinkError as error:
         why = {
-            errno.EINVAL: "kernels before 6.7 have no fine time stamps, and this is"
+            errno.EINVAL: "kernels before 6.7 have no microsecond timestamps, and this is"
             f" {os.uname().release}",
             errno.EPERM: "run it as root (sudo)",
         }.get(error.code, os.strerror(error.code))

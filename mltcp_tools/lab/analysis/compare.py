@@ -152,7 +152,7 @@ class _Side:
         self, quiet: Quiet, reference: Reference, jobs: list[str], iterations: int, seed: int
     ) -> None:
         run = quiet.run
-        self.run, self.seed, self.void, self.jobs = run, seed, quiet.void, jobs
+        self.run, self.seed, self.discarded, self.jobs = run, seed, quiet.discarded, jobs
         table = run.iterations[run.iterations["iteration"] <= iterations]
         table = table[table["job"].isin(jobs)]
         self.variants = {
@@ -174,7 +174,12 @@ class _Side:
     def gain(self, variant: str) -> tuple[float, metrics.Floats] | None:
         """Captured gain of a variant and its replicates."""
         base, bound = self.run.baseline, self.schedules.get("bound")
-        if base is None or base == variant or bound is None or {base, variant} & set(self.void):
+        if (
+            base is None
+            or base == variant
+            or bound is None
+            or {base, variant} & set(self.discarded)
+        ):
             return None
         parts = self.replicates(self.variants[base], self.variants[variant], bound)
         if parts is None:
@@ -197,7 +202,7 @@ def _variant(variant: str, sides: list[_Side], results: list[Result]) -> dict[st
         "mean_s": [each.mean if each else None for each in found],
         "p99_s": [each.p99 if each else None for each in found],
         "speedup": bootstrap.combine(bootstrap.speedup, one[0], two[0])
-        if one and two and not any(variant in side.void for side in sides)
+        if one and two and not any(variant in side.discarded for side in sides)
         else None,
         "captured_gain": estimates,
         "gain_difference": difference,
@@ -211,12 +216,12 @@ def _job(variant: str, job: str, sides: list[_Side]) -> dict[str, Any]:
     tables = [side.variants[variant][side.variants[variant]["job"] == job] for side in sides]
     found = [metrics.distribution(metrics.iteration_times(table)) for table in tables]
     one, two = (side.replicates(table) for side, table in zip(sides, tables, strict=True))
-    void = any(variant in side.void for side in sides)
+    discarded = any(variant in side.discarded for side in sides)
     return {
         "mean_s": [each.mean if each else None for each in found],
         "p99_s": [each.p99 if each else None for each in found],
         "speedup": bootstrap.combine(bootstrap.speedup, one[0], two[0])
-        if one and two and not void
+        if one and two and not discarded
         else None,
     }
 

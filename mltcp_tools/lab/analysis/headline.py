@@ -37,7 +37,7 @@ def shown_variant(result: Result) -> str | None:
 def comparable(entry: VariantResult) -> bool:
     """Return whether a variant's figures may stand next to others'."""
     disturbance = entry.disturbance
-    return disturbance is None or not disturbance.void
+    return disturbance is None or not disturbance.discarded
 
 
 def _seen(result: Result, variant: str, baseline: str) -> str:
@@ -76,14 +76,15 @@ def _possible(result: Result, variant: str) -> str:
 
 
 def _trust(result: Result, variant: str, baseline: str) -> str:
-    void = [
+    discarded = [
         name for name in dict.fromkeys((variant, baseline)) if not comparable(result.variants[name])
     ]
     if result.failures:
         return f"No verdict is possible: {_inner(result.failures[0])}"
-    if void:
+    if discarded:
         return (
-            f"No verdict is possible, as something else on this host disturbed {' and '.join(void)}"
+            f"No verdict is possible, as something else on this host disturbed"
+            f" {' and '.join(discarded)}"
             f" all the time; {INSTEAD}."
         )
     if result.environment.get("simulated"):
@@ -108,7 +109,7 @@ def _trust(result: Result, variant: str, baseline: str) -> str:
         name for name in dict.fromkeys((variant, baseline)) if host_limits(result.variants[name])
     ]
     if slow:
-        said.append(f"a processor was full and the link wasn't, so doubtful: {', '.join(slow)}")
+        said.append(f"a CPU was full and the link wasn't, so doubtful: {', '.join(slow)}")
     if not said:
         return "Nothing else on this host disturbed it."
     return f"What is compared was not disturbed: {'; '.join(said)}."

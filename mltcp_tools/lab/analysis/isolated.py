@@ -1,6 +1,6 @@
 """The time a job's communication needs with the link to itself, and what it took alone.
 
-What a burst needs follows from its bytes and what the link carries: a lone run in which the
+What a burst needs follows from its bytes and what the link carries: a isolated run in which the
 congestion control lost packets shows what that congestion control makes of an empty link, and is
 no bound for others. Where the link's rate isn't known (recorded jobs), or doesn't tell (jobs that
 send both ways share the link with their own acknowledgements), the best lone iterations stand for
@@ -19,12 +19,12 @@ from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run
 
 HEADER_BYTES, STAMP_BYTES = 40, 12
-"""Bytes of a packet that are no payload: those of IPv4 (20) and TCP (20), and its time stamps."""
+"""Bytes of a packet that are no payload: those of IPv4 (20) and TCP (20), and its timestamps."""
 ETHERNET_BYTES = 14
 """A qdisc counts this on top of a packet."""
 BEST = 0.1
 """The quantile of lone communication times that stands for the best ones: a single one that a late
-time stamp shortened decides nothing."""
+timestamp shortened decides nothing."""
 ROUNDING = 1e-6
 """The share by which sums of times may differ."""
 MUCH_LOST = 1.1
@@ -64,7 +64,7 @@ class Lone:
         object.__setattr__(self, "loss", loss)
 
 
-def lone_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
+def isolated_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
     """Job -> what it needs, for the jobs of which that is known. bursts: per iteration, by job."""
     standing = match_lone_jobs(run)
     alone = run.iterations[run.iterations["variant"] == ALONE]
@@ -150,7 +150,7 @@ def match_lone_jobs(run: Run) -> dict[str, str]:
 def findings(run: Run, lone: Mapping[str, Lone]) -> list[str]:
     """Sentences on jobs that lose much although they have the link to themselves, and on links
     that carry more than they should."""
-    cc = run.experiment.lone_cc or "its congestion control"
+    cc = run.experiment.isolated_cc or "its congestion control"
     return [
         sentence
         for job, each in measured_once(lone)

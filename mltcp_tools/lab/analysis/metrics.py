@@ -151,7 +151,7 @@ def _shared_time(bursts: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def interleaved_from(table: pd.DataFrame, lone_comm_s: Mapping[str, float]) -> int | None:
+def interleaved_from(table: pd.DataFrame, isolated_comm_s: Mapping[str, float]) -> int | None:
     """The iteration from which the jobs of one repetition are interleaved (see the module's text).
 
     `table` holds one repetition's iterations; those that started after the first job had finished
@@ -162,7 +162,7 @@ def interleaved_from(table: pd.DataFrame, lone_comm_s: Mapping[str, float]) -> i
     own = table.groupby("job")["iteration"].transform("max")
     number = np.ceil(table["iteration"] * own.min() / own).astype(int)
     rows = table[table["start_s"] < until_s]
-    calm = rows["comm_s"] <= UNDISTURBED * rows["job"].map(dict(lone_comm_s)).astype(float)
+    calm = rows["comm_s"] <= UNDISTURBED * rows["job"].map(dict(isolated_comm_s)).astype(float)
     per_iteration = calm.groupby(number).agg(["sum", "count"]).sort_index()
     good = per_iteration["sum"].rolling(WINDOW).sum().to_numpy(float)[WINDOW - 1 :]
     seen = per_iteration["count"].rolling(WINDOW).sum().to_numpy(float)[WINDOW - 1 :]

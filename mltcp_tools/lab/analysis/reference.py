@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from mltcp_tools.lab.analysis.isolated import Lone, lone_jobs
-from mltcp_tools.lab.analysis.patterned import bursts_of, fabric_schedules, lone_of
+from mltcp_tools.lab.analysis.isolated import Lone, isolated_jobs
+from mltcp_tools.lab.analysis.patterned import bursts_of, fabric_schedules, isolated_of
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run
 from mltcp_tools.lab.simulator.schedules import (
@@ -36,7 +36,7 @@ class Reference:
     problems: list[str] = field(default_factory=list)
 
     @property
-    def lone_comm_s(self) -> dict[str, float]:
+    def isolated_comm_s(self) -> dict[str, float]:
         """Job -> communication time of an iteration to which nothing comes in the way, seconds."""
         return {job: each.alone_s for job, each in self.lone.items()}
 
@@ -53,14 +53,14 @@ def make_reference(run: Run) -> Reference:
     if run.experiment.reduces:
         return Reference()  # what a job needs is its collective's affair
     jobs = run.job_names
-    reference = Reference(lone_jobs(run, {job: _bursts_of(run, job) for job in jobs}))
+    reference = Reference(isolated_jobs(run, {job: _bursts_of(run, job) for job in jobs}))
     without = [job for job in jobs if job not in reference.lone]
     if not jobs:
         return reference
     if without:
         reference.problems.append(
             f"What {', '.join(without)} need alone isn't known, as neither a link's rate nor a "
-            "lone run with these parameters says it: bound and fair are not computed."
+            "isolated run with these parameters says it: bound and fair are not computed."
         )
         return reference
     groups = link_groups(run, jobs)
@@ -111,7 +111,7 @@ def _over_fabric(run: Run) -> Reference:
     reference.iterations = fabric_schedules(run, reference.problems)
     reference.bursts = {name: bursts_of(rows) for name, rows in reference.iterations.items()}
     if "alone" in reference.iterations:
-        reference.lone = lone_of(run, reference.iterations["alone"])
+        reference.lone = isolated_of(run, reference.iterations["alone"])
     return reference
 
 
@@ -170,7 +170,7 @@ def _simulated_jobs(
                 name=str(name),
                 start_s=float(first["start_s"]) if rows.index[0] == 1 else 0.0,
                 compute_s=[float(value) for value in every.fillna(every.mean())],
-                lone_comm_s=reference.lone[str(name)].needs_s,
+                isolated_comm_s=reference.lone[str(name)].needs_s,
                 bursts=reference.lone[str(name)].bursts,
                 links=(view.links if view else ()) or ("link",),
                 latency_s=reference.lone[str(name)].latency_s,

@@ -255,7 +255,7 @@ class Disturbed(Levels):
     """The disturbance of a variant by the host: of what is shown, the repetition with the most, but
     what was skipped in all of them."""
 
-    void: bool
+    discarded: bool
     """Disturbed in every repetition, so that the variant can't be compared."""
     left_out: int
     """Disturbed repetitions that are left out."""
@@ -321,7 +321,7 @@ class Result:
     """Name of the variant that others are compared with."""
     settled_from: int
     """First iteration that settled_mean_s and settled_p99_s count."""
-    lone_comm_s: dict[str, float]
+    isolated_comm_s: dict[str, float]
     """Job -> communication time per iteration that nothing comes in the way of."""
     lone: dict[str, Lone]
     """Job -> where that comes from, and what the job made of it alone."""

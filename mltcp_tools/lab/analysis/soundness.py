@@ -7,7 +7,7 @@ bound, the bottleneck or the clock, never a good congestion control; unless its 
 they have.
 
 And the link must be what limits the jobs, not the host: where a lone job doesn't fill FILLS of the
-link although a processor is as good as busy while it sends, variants say more of the host than of
+link although a CPU is as good as busy while it sends, variants say more of the host than of
 congestion control.
 """
 
@@ -24,15 +24,15 @@ from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 from mltcp_tools.lab.runs.run import Run
 
 TOLERANCE = 0.01
-"""The share by which a variant may be faster: time stamps, and the bottleneck's bucket of 20
+"""The share by which a variant may be faster: timestamps, and the bottleneck's bucket of 20
 KiB."""
 FILLS = 0.8
 """Share of the link that a lone job's best iterations must fill."""
 BUSY_PROCESSORS = 0.7
-"""Processors in use while it sends, from which on these are what limits it: the work of one flow is
+"""CPUs in use while it sends, from which on these are what limits it: the work of one flow is
 hardly ever spread over several."""
 FULL_CORE = 0.85
-"""Share of its time in use from which on a processor is as good as full."""
+"""Share of its time in use from which on a CPU is as good as full."""
 FEW_ITERATIONS = 40
 MANY_REALIGNED = 0.1
 
@@ -54,15 +54,15 @@ def _host_limits(run: Run, lone: Mapping[str, Lone]) -> list[str]:
     if alone.empty:
         return []
     sending = alone["comm_s"].sum() / (alone["end_s"] - alone["start_s"]).sum()
-    processors = min(float(cpus), busy * cpus / sending) if sending > 0 else 0.0
+    CPUs = min(float(cpus), busy * cpus / sending) if sending > 0 else 0.0
     return [
         f"The host, not the link, limits the jobs: {job} alone filled"
         f" {each.alone_s / each.best_s:.0%} of the link at best, where {FILLS:.0%} is the least,"
-        f" with {processors:.1f} of {cpus} processors busy while it sent; see that the link's"
+        f" with {CPUs:.1f} of {cpus} CPUs busy while it sent; see that the link's"
         " `offloads` are on and its queue holds 136 KiB, lower its rate, or use a guest in virtual"
         " time."
         for job, each in measured_once(lone)
-        if each.best_s and each.alone_s < FILLS * each.best_s and processors >= BUSY_PROCESSORS
+        if each.best_s and each.alone_s < FILLS * each.best_s and CPUs >= BUSY_PROCESSORS
     ]
 
 
@@ -134,7 +134,7 @@ def _busy(run: Run, recorded: list[str]) -> list[str]:
 
 
 def host_limits(entry: VariantResult) -> bool:
-    """Return whether a processor was full in the variant while the link wasn't: what one processor
+    """Return whether a CPU was full in the variant while the link wasn't: what one CPU
     does for the jobs then limits them, however idle the others are."""
     busiest = entry.disturbance.busiest if entry.disturbance else None
     sending = entry.link.sending
@@ -143,7 +143,7 @@ def host_limits(entry: VariantResult) -> bool:
 
 def _full_core(result: Result) -> list[str]:
     return [
-        f"In variant {variant} a processor was {entry.disturbance.busiest:.0%} busy, and the jobs"
+        f"In variant {variant} a CPU was {entry.disturbance.busiest:.0%} busy, and the jobs"
         f" filled"
         f" {entry.link.sending:.0%} of the link while any of them sent, where {FILLS:.0%} is the"
         " least: the host, not the link, was the bottleneck."

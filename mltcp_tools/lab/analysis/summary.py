@@ -79,13 +79,13 @@ def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Res
         entry.disturbance = _disturbance(quiet, variant)
     wrong = failures(run, variants, reference.lone)
     gains, speedups = _comparisons(
-        {variant: table for variant, table in tables.items() if variant not in quiet.void},
+        {variant: table for variant, table in tables.items() if variant not in quiet.discarded},
         None if wrong else reference.iterations.get("bound"),
         run.baseline,
     )
     for variant, gain in gains.items():
         variants[variant].captured_gain = gain
-    if not wrong and run.baseline not in quiet.void:
+    if not wrong and run.baseline not in quiet.discarded:
         _gains_of_schedules(schedules, variants.get(run.baseline or ""))
     result = Result(
         run=run.path.resolve().name,
@@ -93,7 +93,7 @@ def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Res
         environment=run.environment,
         baseline=run.baseline,
         settled_from=settled_from,
-        lone_comm_s=reference.lone_comm_s,
+        isolated_comm_s=reference.isolated_comm_s,
         lone=reference.lone,
         alone=_alone(run, settled_from),
         variants=variants,
@@ -128,7 +128,7 @@ def _alone(run: Run, settled_from: int) -> AloneResult | None:
         return None
     settled = metrics.settled(table, settled_from)
     return AloneResult(
-        cc=run.experiment.lone_cc,
+        cc=run.experiment.isolated_cc,
         **fields_of(_times(table)),
         settled_mean_s=settled.mean if settled else None,
         link=_packets(run.variants[run.variants["variant"] == ALONE]),
@@ -160,9 +160,9 @@ def _schedule(
     repetitions = [(int(str(number)), rows) for number, rows in table.groupby("repetition")]
     means = [float(metrics.iteration_times(rows).mean()) for _, rows in repetitions]
     interleaved = [
-        metrics.interleaved_from(rows, reference.lone_comm_s)
+        metrics.interleaved_from(rows, reference.isolated_comm_s)
         for _, rows in repetitions
-        if set(rows["job"]) <= set(reference.lone_comm_s)
+        if set(rows["job"]) <= set(reference.isolated_comm_s)
     ]
     return ScheduleResult(
         **whole,
@@ -248,11 +248,11 @@ def _disturbance(quiet: Quiet, variant: str) -> Disturbed | None:
     known = quiet.of(variant)
     if not known:
         return None
-    void = variant in quiet.void
-    shown = known if void else [each for each in known if not each.disturbed]
+    discarded = variant in quiet.discarded
+    shown = known if discarded else [each for each in known if not each.disturbed]
     worst = max(shown, key=lambda each: each.share)
     return Disturbed(
-        void=void,
+        discarded=discarded,
         left_out=len(known) - len(shown),
         again=sum(each.attempt - 1 for each in known),
         **{each.name: getattr(worst, each.name) for each in fields(Levels)}

@@ -144,7 +144,7 @@ def _legend(result: Mapping[str, Any]) -> str:
 
 def _needs(result: Mapping[str, Any], seconds: Callable[[float | None], str]) -> str:
     """Return the jobs' needs alone, the least and the most of them."""
-    needs = sorted(result["lone_comm_s"].values())
+    needs = sorted(result["isolated_comm_s"].values())
     return " to ".join(dict.fromkeys(seconds(each) for each in (needs[:1] + needs[-1:]))) or NONE
 
 
@@ -181,7 +181,7 @@ def _details_table(result: Mapping[str, Any]) -> str:
 
 
 def _host_table(result: Mapping[str, Any]) -> str:
-    """The use of the link and the processors; nothing where nobody watched."""
+    """The use of the link and the CPUs; nothing where nobody watched."""
     shown = {name: entry["disturbance"] or {} for name, entry in result["variants"].items()}
     if not any(shown.values()) and all(e["cpu_busy"] is None for e in result["variants"].values()):
         return ""

@@ -27,13 +27,13 @@ class Quiet:
     """A run without what was disturbed.
 
     run: it, less the disturbed repetitions of variants that have others. found: (variant,
-    repetition) -> what disturbed it, of all that were watched. void: variants disturbed in every
-    repetition.
+    repetition) -> what disturbed it, of all that were watched. discarded: variants disturbed in
+    every repetition.
     """
 
     run: Run
     found: dict[Key, Disturbance] = field(default_factory=dict)
-    void: tuple[str, ...] = ()
+    discarded: tuple[str, ...] = ()
 
     def of(self, variant: str) -> list[Disturbance]:
         """Return the known disturbances of the variant's repetitions."""
@@ -43,12 +43,12 @@ class Quiet:
         """Return sentences on what was left out and on variants that can't be compared."""
         said = []
         for (variant, repetition), each in self.found.items():
-            if each.disturbed and variant not in self.void and variant != ALONE:
+            if each.disturbed and variant not in self.discarded and variant != ALONE:
                 said.append(
                     f"{variant}, repetition {repetition}, is left out, as it was disturbed: "
                     f"{each.sentence()}."
                 )
-        for variant in self.void:
+        for variant in self.discarded:
             worst = max(self.of(variant), key=lambda each: each.share)
             said.append(
                 f"{variant} can't be compared, as it was disturbed in every repetition: "
@@ -68,19 +68,19 @@ def undisturbed(run: Run) -> Quiet:
             found[variant, repetition] = judged
     bad = {key for key, each in found.items() if each.disturbed}
     measured = set(zip(run.iterations["variant"], run.iterations["repetition"], strict=True))
-    void = tuple(
+    discarded = tuple(
         variant
         for variant in run.variant_names
         if all((variant, repetition) in bad for name, repetition in measured if name == variant)
     )
     # What jobs do alone is looked at by its best iterations, so all of these stay.
-    out = {key for key in bad if key[0] not in (*void, ALONE)}
+    out = {key for key in bad if key[0] not in (*discarded, ALONE)}
     if not out:
-        return Quiet(run, found, void)
+        return Quiet(run, found, discarded)
     tables: dict[str, Any] = {
         name: _without(getattr(run, name), out) for name in TABLES if name != "disturbance"
     }
-    return Quiet(dataclasses.replace(run, **tables), found, void)
+    return Quiet(dataclasses.replace(run, **tables), found, discarded)
 
 
 def _without(table: pd.DataFrame, keys: set[Key]) -> pd.DataFrame:

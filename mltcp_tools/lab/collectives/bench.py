@@ -66,7 +66,7 @@ class Row:
     algorithm that leaves zeros out, the time of the one that doesn't by its own (median), as a
     share of 1/density; None without that one. correct: as near to the sum in float64 as float32 and
     quantisation allow, at every rank. identical: the same bits at all ranks. cpu_s: of a rank's
-    processor, the median of the repetitions' means over the ranks; the kernel adds the cost of
+    CPU, the median of the repetitions' means over the ranks; the kernel adds the cost of
     packets on their way, also at an aggregator on the same host, to the process that runs then.
     bound_s: seconds that none of its kind beats
     on these links, headers left out; most_speedup: gloo's bounds by these; None where the links'

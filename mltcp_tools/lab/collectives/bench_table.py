@@ -99,7 +99,7 @@ def for_results(documents: dict[str, dict[str, Any]]) -> str:
         "# Results of collectives",
         "Times are medians of the slowest rank's; `bound` is the least time that an algorithm of"
         " its kind can take on these links. `per core`: the tensor's bits by the seconds of a"
-        " rank's processor, to which this host counts links and aggregator, too. `speed-up`: gloo's"
+        " rank's CPU, to which this host counts links and aggregator, too. `speed-up`: gloo's"
         " time by the algorithm's, the median over the repetitions (lowest to highest); `in all`:"
         " all of gloo's time by all of its; `at most`: gloo's bound by its own. `scripts/results"
         " collectives` makes this page, with ranks of real-time priority (`chrt -r 1`); no table in"

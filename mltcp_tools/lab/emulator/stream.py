@@ -1,7 +1,7 @@
 """Moving bursts through non-blocking sockets, without looking at the payload.
 
 The payload is one zero-filled buffer sent over and over; the kernel discards what arrives without
-copying it (MSG_TRUNC, tcp(7)), which takes a third less of the receiver's processor. Sending a
+copying it (MSG_TRUNC, tcp(7)), which takes a third less of the receiver's CPU. Sending a
 file's pages (sendfile) took a tenth more than copying from a buffer that stays in the cache. Python
 runs once per chunk of up to CHUNK bytes, never per packet.
 """

@@ -19,7 +19,7 @@ The file is YAML (`reading.load_experiment` reads and validates it):
       cubic: {cc: cubic}
       mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25, base: cubic}
       told: {cc: mltcp, told: true}
-      fine: {cc: mltcp, fine_stamps: true}
+      fine: {cc: mltcp, tcp_usec_ts: true}
       planned: {cc: cubic, treatment: {time_shifts: {realign: 5%, room: 1%}}}
     baseline: cubic
     iterations: 100
@@ -39,8 +39,8 @@ of different periods share the link for the same time, or leave early; with a la
 late. `split`, `active`, `chunk` and `rate` are the weights, active, chunk and rate_bps of
 `emulator.job.JobSpec`. A variant whose `cc` begins with `mltcp` takes
 any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
-`told` does: then it gets the job's bytes and half its compute time; with `fine_stamps` both ends'
-time stamps count microseconds (kernel 6.7). `base` names the variant with whose
+`told` does: then it gets the job's bytes and half its compute time; with `tcp_usec_ts` both ends'
+timestamps count microseconds (kernel 6.7). `base` names the variant with whose
 neighbours its neighbours are compared; unless given, that is the variant with the congestion
 control that it builds on. `treatment` is what else is done to the variant's jobs (treatments.py).
 With `each` a variant stands for several (each.py). `alone: {iterations: 0}` leaves the jobs' lone
@@ -128,7 +128,7 @@ class Experiment:
         """Return how many iterations `job` runs in every variant but `alone`."""
         return job.iterations or self.iterations
 
-    def lone_jobs(self) -> list[ExperimentJob]:
+    def isolated_jobs(self) -> list[ExperimentJob]:
         """One job of each kind: those whose demand no earlier job has."""
         kinds: dict[tuple[Any, ...], ExperimentJob] = {}
         for job in self.jobs:

@@ -46,7 +46,7 @@ def schedule(experiment: Experiment) -> list[tuple[int, list[str]]]:
 def total_iterations(experiment: Experiment) -> int:
     """Iterations of all jobs in all variants and repetitions."""
     variant = sum(experiment.iterations_of(job) for job in experiment.jobs)
-    alone = len(experiment.lone_jobs()) * experiment.alone_iterations
+    alone = len(experiment.isolated_jobs()) * experiment.alone_iterations
     return experiment.repetitions * (variant * len(experiment.variants) + alone)
 
 
@@ -62,7 +62,7 @@ def tasks_of(
     """
     alone = variant.name == ALONE
     tasks = []
-    for sender, job in enumerate(experiment.lone_jobs() if alone else experiment.jobs):
+    for sender, job in enumerate(experiment.isolated_jobs() if alone else experiment.jobs):
         spec = job.spec(
             iterations=experiment.alone_iterations if alone else experiment.iterations_of(job),
             seed=experiment.job_seed(repetition, job),

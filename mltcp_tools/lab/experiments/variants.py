@@ -17,7 +17,7 @@ from mltcp_tools.lab.experiments.each import EACH, expand
 from mltcp_tools.lab.experiments.treatments import TREATMENTS, Settings, read_treatments
 
 ALONE = "alone"
-_OWN_FIELDS = ("cc", "told", "fine_stamps", "base", "treatment")
+_OWN_FIELDS = ("cc", "told", "tcp_usec_ts", "base", "treatment")
 _Settings = TypeVar("_Settings", bound=Settings)
 _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 
@@ -26,8 +26,8 @@ _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 class Variant:
     """One congestion control with the `JobParams` fields it is run with, and other treatments.
 
-    told: its flows are told the bytes and the gap of their job; else they learn them. fine_stamps:
-    both ends' time stamps count microseconds. base: the variant it is compared with, None for that
+    told: its flows are told the bytes and the gap of their job; else they learn them. tcp_usec_ts:
+    both ends' timestamps count microseconds. base: the variant it is compared with, None for that
     of the congestion control it builds on. treatments: what else is done to its jobs
     (treatments.py), at most one of a kind.
     """
@@ -36,7 +36,7 @@ class Variant:
     cc: str
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     told: bool = False
-    fine_stamps: bool = False
+    tcp_usec_ts: bool = False
     base: str | None = None
     treatments: tuple[Settings, ...] = ()
 
@@ -58,7 +58,7 @@ class Variant:
     def document(self) -> dict[str, Any]:
         """The variant as in an experiment's file, less its name."""
         told = {"told": True} if self.told else {}
-        told |= {"fine_stamps": True} if self.fine_stamps else {}
+        told |= {"tcp_usec_ts": True} if self.tcp_usec_ts else {}
         treatment = {each.name: each.document() for each in self.treatments}
         treated = {"treatment": treatment} if treatment else {}
         base = {"base": self.base} if self.base is not None else {}
@@ -80,7 +80,7 @@ def read_variants(top: Section) -> tuple[Variant, ...]:
         for name, node in expand(entry, described):
             if name == ALONE or not values.NAME.fullmatch(name):
                 raise section.error(
-                    f"{ALONE!r} is kept for the jobs' lone runs."
+                    f"{ALONE!r} is kept for the jobs' isolated runs."
                     if name == ALONE
                     else f"a variant's name ({name}) has {values.NAME_IS}.",
                     entry,
@@ -119,7 +119,7 @@ def _read_variant(name: str, section: Section) -> Variant:
         cc,
         _read_parameters(section),
         told=section.get("told", values.yes_no, False),
-        fine_stamps=section.get("fine_stamps", values.yes_no, False),
+        tcp_usec_ts=section.get("tcp_usec_ts", values.yes_no, False),
         base=section.get("base", values.name, None),
         treatments=treatments,
     )

@@ -85,7 +85,7 @@ def _typical(both: Series, ways: Sequence[Series], found: Iterations) -> list[Fl
     # The quiet before the first one may have begun before the capture.
     places = places[places >= 0]
     sent = np.cumsum(_cut(both, width_s, places), axis=1)
-    # The last few bytes may be those of the next iteration, or come after a time-out.
+    # The last few bytes may be those of the next iteration, or come after a timeout.
     done = (sent < 0.95 * found.bytes).sum(axis=1)
     quarter = places[np.argsort(done, kind="stable")[: max(2, len(done) // 4)]]
     return [np.asarray(_cut(way, width_s, quarter).mean(axis=0)) for way in ways]

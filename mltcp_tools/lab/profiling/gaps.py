@@ -1,6 +1,6 @@
 """Iterations told apart by their bytes: the same number between quiet gaps, again and again.
 
-Collisions stretch iterations and time-outs cut them up, so that they hardly resemble each other any
+Collisions stretch iterations and timeouts cut them up, so that they hardly resemble each other any
 more; what they carry stays the same.
 """
 
@@ -53,7 +53,7 @@ class _Gaps:
     def nearest(self, level: float, within: float) -> int | None:
         """The gap whose level is nearest, if that is less than `within` bytes away.
 
-        Not the longest one there: a time-out before the last segments may be longer than computing.
+        Not the longest one there: a timeout before the last segments may be longer than computing.
         """
         number = int(np.argmin(np.abs(self.levels - level)))
         return number if abs(self.levels[number] - level) < within else None

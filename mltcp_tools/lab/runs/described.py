@@ -61,7 +61,7 @@ class DescribedExperiment:
 
     @property
     def stamps(self) -> bool:
-        """Return whether TCP's segments carry time stamps, as they do by default."""
+        """Return whether TCP's segments carry timestamps, as they do by default."""
         sysctls = self.document.get("sysctls")
         settings = sysctls if isinstance(sysctls, dict) else {}
         return str(settings.get("net.ipv4.tcp_timestamps", "1")) != "0"
@@ -74,7 +74,7 @@ class DescribedExperiment:
         return "collectives" in self.document
 
     @property
-    def lone_cc(self) -> str | None:
+    def isolated_cc(self) -> str | None:
         """The congestion control of the variant `alone`: the baseline's."""
         cc = self.variants.get(self.baseline or "", {}).get("cc")
         return str(cc) if cc else None

@@ -9,13 +9,13 @@ from mltcp_tools.lab.emulator.patterns import Task
 from mltcp_tools.lab.emulator.time_shift import TimeShift
 
 MSS = 1448
-"""Payload of a full segment over Ethernet with a MTU of 1500, bytes: IPv4, TCP, time stamps."""
+"""Payload of a full segment over Ethernet with a MTU of 1500, bytes: IPv4, TCP, timestamps."""
 
 WINDOW = 4096
 """Segments in flight at most: about what the kernel's default buffers of 6 MB hold."""
 
 RTO_MIN_S = 0.2
-"""The kernel's shortest time-out (TCP_RTO_MIN), unless net.ipv4.tcp_rto_min_us says another."""
+"""The kernel's shortest timeout (TCP_RTO_MIN), unless net.ipv4.tcp_rto_min_us says another."""
 
 SKEW_PPM = 100
 """By how much clocks of hosts differ at most from the true one, in 10^-6: ordinary quartz."""

@@ -82,7 +82,7 @@ def simulate(
     mss: int = MSS,
     join: float = 0.0,
     moderation: float = 0.0,
-    fine_stamps: bool = False,
+    tcp_usec_ts: bool = False,
     skew: int = SKEW_PPM,
     priorities: Priorities = ONE_QUEUE,
     stop: Stop | None = None,
@@ -90,10 +90,10 @@ def simulate(
     """Run the jobs until all but neighbours are done; the same arguments give the same result.
 
     seed: of random losses and of the hosts' jitter, below 2^64. trace: seconds between samples of
-    sending flows of jobs that don't say it, 0 for none. rto_min: shortest time-out, seconds.
+    sending flows of jobs that don't say it, 0 for none. rto_min: shortest timeout, seconds.
     mss: payload of a full segment, bytes. join: seconds within which receivers join segments, so
     that one ACK serves them all (GRO), 0 for none. moderation: seconds by which hosts hear of
-    packets later at most. fine_stamps: receivers' time stamps count microseconds; skew: how much
+    packets later at most. tcp_usec_ts: receivers' timestamps count microseconds; skew: how much
     too fast or too slow their clocks go at most, in 10^-6. Other threads run meanwhile. Raises
     Stopped when `stop` is set, and HostError without a C compiler.
     """
@@ -120,7 +120,7 @@ def simulate(
                 "rto_min_ns": nanoseconds(rto_min),
                 "mss": mss,
                 "window": _window(links, jobs, mss),
-                "fine_stamps": fine_stamps,
+                "tcp_usec_ts": tcp_usec_ts,
                 "skew": skew,
                 "join_ns": nanoseconds(join),
                 "moderation_ns": nanoseconds(moderation),

@@ -34,7 +34,7 @@ _OTHERS = {
 
 
 def rto_min_s(experiment: Experiment) -> float:
-    """TCP's shortest time-out, seconds; 0 where it isn't written as microseconds."""
+    """TCP's shortest timeout, seconds; 0 where it isn't written as microseconds."""
     value = experiment.sysctls.get(_RTO_MIN)
     if value is None:
         return RTO_MIN_S

@@ -6,7 +6,7 @@ as they were drawn in the run, and the time a job's burst takes when it has the 
 - `alone`: every job has a link of its own. Nothing is faster.
 - `bound`: the link serves one burst at a time, first come first served, without pre-emption. This
   is what perfect interleaving give.
-- `fair`: the link is shared equally among the bursts present (egalitarian processor sharing). This
+- `fair`: the link is shared equally among the bursts present (egalitarian CPU sharing). This
   is what ideal fair congestion control gives.
 
 Where jobs cross several links, a burst takes every one of its own at the same time: under `bound`
@@ -41,7 +41,7 @@ class ScheduledJob:
     name: the job's name.
     start_s: when its first compute phase starts, seconds from the start of the run.
     compute_s: compute time of each iteration, seconds; its length is the number of iterations.
-    lone_comm_s: how long one whole iteration's bytes take the link, seconds.
+    isolated_comm_s: how long one whole iteration's bytes take the link, seconds.
     bursts: bursts per iteration.
     links: names of the links it crosses; jobs that share none don't meet.
     latency_s: from the end of a burst on the link until its sender knows of it, seconds; others
@@ -51,7 +51,7 @@ class ScheduledJob:
     name: str
     start_s: float
     compute_s: Sequence[float]
-    lone_comm_s: float
+    isolated_comm_s: float
     bursts: int = 1
     links: tuple[str, ...] = ("link",)
     latency_s: float = 0.0
@@ -75,7 +75,7 @@ class _Jobs:
         self._finished = [0] * len(jobs)
 
     def work_s(self, job: int) -> float:
-        return self.jobs[job].lone_comm_s / self.jobs[job].bursts
+        return self.jobs[job].isolated_comm_s / self.jobs[job].bursts
 
     def request(self, job: int, free_s: float) -> float | None:
         """Return the time at which the job asks for the link next, having been free to compute

@@ -40,7 +40,7 @@ BASE_RTT_S = 100e-6
 
 
 MSS_BELOW_MTU = 52
-"""The part of a packet that IPv4 and TCP with time stamps take, bytes."""
+"""The part of a packet that IPv4 and TCP with timestamps take, bytes."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def simulate_variant(
                 mss=settings.mtu - MSS_BELOW_MTU,
                 join=settings.join_s,
                 moderation=settings.moderation_s,
-                fine_stamps=variant.fine_stamps,
+                tcp_usec_ts=variant.tcp_usec_ts,
                 stop=stop,
                 **treatments.of_run(variant),
             )

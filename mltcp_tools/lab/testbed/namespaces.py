@@ -98,19 +98,19 @@ def sysctls_set(settings: Mapping[str, str]) -> Iterator[None]:
 def keep_order() -> None:
     """Let no packet overtake another of its flow on the interfaces of the thread's namespace.
 
-    veth leaves a packet to the processor that sends it. A flow's packets, some sent by its
+    veth leaves a packet to the CPU that sends it. A flow's packets, some sent by its
     application and some where an ACK comes in, then overtake each other, which no wire lets them:
-    TCP takes it for loss. Receive packet steering leaves all of a flow's to one processor of those
+    TCP takes it for loss. Receive packet steering leaves all of a flow's to one CPU of those
     that this process may use, as a network card does.
     """
-    processors = sum(1 << processor for processor in os.sched_getaffinity(0))
-    words = (processors >> shift for shift in range(0, processors.bit_length(), 32))
+    CPUs = sum(1 << CPU for CPU in os.sched_getaffinity(0))
+    words = (CPUs >> shift for shift in range(0, CPUs.bit_length(), 32))
     mask = ",".join(reversed([f"{word & 0xFFFFFFFF:x}" for word in words]))
     command = ["unshare", "--mount", "sh", "-c", _STEER, "sh", mask]
     done = subprocess.run(command, capture_output=True, text=True)
-    # The kernel may leave out processors that are kept free, but not all of them.
+    # The kernel may leave out CPUs that are kept free, but not all of them.
     if done.returncode or not all(line.strip("0,") for line in done.stdout.split()):
-        reason = done.stderr.strip() or "the kernel takes none of this process's processors"
+        reason = done.stderr.strip() or "the kernel takes none of this process's CPUs"
         raise HostError(
             f"Packets in a network namespace can't be kept in order ({reason}); a container must"
             " allow unshare and mount."

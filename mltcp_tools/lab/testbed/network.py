@@ -121,7 +121,7 @@ class Namespaces:
                 write_sysctl(key, value)
 
     def stamp_finely(self) -> None:
-        """Have the ends' time stamps count microseconds. HostError before kernel 6.7."""
+        """Have the ends' timestamps count microseconds. HostError before kernel 6.7."""
         for namespace in {self.receiver, *self.senders}:
             with inside(namespace):
                 for route in routes():

@@ -27,7 +27,7 @@ WHOLE_BYTES = 68 * 1024
 """A burst that lets the largest super-packet (64 KiB and headers) pass in one piece."""
 LATE_S = 100e-6
 """The host's timer may let the next super-packet go so late without the link carrying less. With
-one super-packet alone in the bucket, a lone burst filled 77 % of 10 Gbit/s on idle processors."""
+one super-packet alone in the bucket, a lone burst filled 77 % of 10 Gbit/s on idle CPUs."""
 _TBF_HANDLE = 0x10000  # 1:
 _ROOT = 0xFFFFFFFF  # TC_H_ROOT
 _ROOT_CLASS = 0x10001  # 1:1
@@ -62,7 +62,7 @@ def add_bottleneck(interface: str, link: Link) -> None:
 
 
 def burst_bytes(link: Link) -> int:
-    """The token bucket's size. tbf segments packets that are larger, at the processor's cost, so
+    """The token bucket's size. tbf segments packets that are larger, at the CPU's cost, so
     with offloads it holds a super-packet, where the queue has room for several, and what comes in
     while a timer is late, as far as the queue has room for that, too."""
     room = link.queue - 2 * WHOLE_BYTES

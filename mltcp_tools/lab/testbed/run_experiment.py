@@ -130,7 +130,7 @@ class _Run(Loop):
         ):
             if repetition == position == 1:
                 self._describe(network)
-            if variant.fine_stamps:
+            if variant.tcp_usec_ts:
                 network.stamp_finely()
             with self._treatments.begin(variant) as sessions:
                 sessions.network(network)

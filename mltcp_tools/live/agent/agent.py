@@ -68,9 +68,9 @@ def run_agent(
         if config.priorities is not None:
             priorities = Priorities(stack.enter_context(LivePriorities(config.priorities)), say)
             follower.tell_flows(priorities.follow)
-        if config.fine_stamps:
-            routes = stack.enter_context(lent(config.fine_stamps))
-            say(f"Fine time stamps: {', '.join(routes) or 'the routes had them already'}.")
+        if config.tcp_usec_ts:
+            routes = stack.enter_context(lent(config.tcp_usec_ts))
+            say(f"Microsecond timestamps: {', '.join(routes) or 'the routes had them already'}.")
         prover = None
         if config.prove is not None:
             prover = stack.enter_context(Prover(config.prove, backend, say, time.monotonic()))
@@ -133,7 +133,7 @@ def _read_again(
     else:
         follower.replace_rules(new.rules)
         _say_rules(path, new, say)
-        for what in ("follow", "fine_stamps", "priorities", "prove"):
+        for what in ("follow", "tcp_usec_ts", "priorities", "prove"):
             if getattr(new, what) != getattr(config, what):
                 say(f"`{what}` takes effect when the agent restarts.")
         config = new

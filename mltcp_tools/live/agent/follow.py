@@ -45,12 +45,12 @@ _LOOK_S = 1.0
 
 _LOOK_MOST_S = 30.0
 _SPARE = 80
-"""Looks at much take at most an eightieth of a processor's time, but follow each other after so
+"""Looks at much take at most an eightieth of a CPU's time, but follow each other after so
 many seconds at the latest."""
 
 
 def pause_s(*costs_s: float) -> float:
-    """Return the time from one look to the next. costs_s: processor time of the last two.
+    """Return the time from one look to the next. costs_s: CPU time of the last two.
 
     The cheaper one counts, as a single look in which a library's probes are compiled takes seconds.
     """

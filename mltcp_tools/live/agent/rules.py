@@ -4,7 +4,7 @@ The agent's configuration file is a list of such rules:
 
     follow: auto                 # or tracepoint, polling: how new sockets are noticed
     on_stop: detach              # or keep: what becomes of attached sockets when the agent stops
-    fine_stamps: [10.0.0.0/8]    # routes (or default) with time stamps of microseconds meanwhile
+    tcp_usec_ts: [10.0.0.0/8]    # routes (or default) with timestamps of microseconds meanwhile
     priorities:                  # leave it out for none
       interfaces: [eth0]         # by which the jobs send
       weight: none               # what goes first besides short bursts (mltcp priorities --help)
@@ -61,7 +61,7 @@ ON_STOP = ("detach", "keep")
 _LARGEST = 1 << 20
 _TARGETS = ("pid", "tree", "command", "cgroup", "port", "netns", "user")
 _GIVEN = ("slope", "intercept")
-_TOP = ("rules", "follow", "on_stop", "fine_stamps", "priorities", "prove")
+_TOP = ("rules", "follow", "on_stop", "tcp_usec_ts", "priorities", "prove")
 _PROVE = ("share", "slower", "then", "turn")
 _THEN = ("detach", "report")
 _PRIORITIES = ("interfaces", "weight", "levels", "controller")
@@ -112,14 +112,14 @@ class Rule:
 class Config:
     """The agent's configuration: the rules, of which the first that fits a process counts.
 
-    fine_stamps: destinations (attach/tcp_usec_ts.py) whose routes have them while the agent runs.
+    tcp_usec_ts: destinations (attach/tcp_usec_ts.py) whose routes have them while the agent runs.
     doubts: a sentence for each rule that is left out, or that may do less than it seems to.
     """
 
     rules: tuple[Rule, ...]
     follow: str = AUTO
     on_stop: str = "detach"
-    fine_stamps: tuple[str, ...] = ()
+    tcp_usec_ts: tuple[str, ...] = ()
     priorities: Prioritised | None = None
     prove: Standing | None = None
     doubts: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ def parse_config(text: str, file: str) -> Config:
         rules=tuple(rules),
         follow=top.get("follow", choice(METHODS), AUTO),
         on_stop=top.get("on_stop", choice(ON_STOP), "detach"),
-        fine_stamps=top.get("fine_stamps", _list(_word), ()),
+        tcp_usec_ts=top.get("tcp_usec_ts", _list(_word), ()),
         priorities=_priorities(top.section("priorities", _PRIORITIES)),
         prove=_prove(top.section("prove", _PROVE)),
         doubts=tuple(doubts),

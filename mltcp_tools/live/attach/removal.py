@@ -103,7 +103,7 @@ def left_on_host() -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         if states := StateFiles().read():
             found.append(f"{STATE_DIR} records {counted(len(states), 'job')}.")
-    found += [f"The route to {each.destination} has fine time stamps." for each in recorded()]
+    found += [f"The route to {each.destination} has microsecond timestamps." for each in recorded()]
     return found
 
 
@@ -194,8 +194,8 @@ def _switch(found: Found) -> bool:
 
 
 def _routes() -> list[str]:
-    """Take the fine time stamps off routes."""
-    return [f"The route to {each} has no fine time stamps any more." for each in take_back()]
+    """Take the microsecond timestamps off routes."""
+    return [f"The route to {each} has no microsecond timestamps any more." for each in take_back()]
 
 
 def _unload() -> list[str]:

@@ -1,4 +1,4 @@
-"""Fine time stamps on this host's routes: set on request, recorded before, and taken back.
+"""Microsecond timestamps on this host's routes: set on request, recorded before, and taken back.
 
 What is recorded is which routes of which network namespace had none before, in RUN_DIR/routes.
 Taking back leaves the rest of a route as it is by then, and routes that are gone alone.
@@ -34,7 +34,8 @@ _HERE = Path("/proc/thread-self/ns/net")
 
 @dataclass(frozen=True)
 class FineRoute:
-    """A route that was given fine time stamps. netns: inode of its network namespace; see Route."""
+    """A route that was given microsecond timestamps. netns: inode of its network namespace; see
+    Route."""
 
     netns: int
     family: int
@@ -57,7 +58,7 @@ class FineRoute:
 
 
 def recorded(directory: Path = ROUTES_DIR) -> list[FineRoute]:
-    """The routes with fine time stamps of ours, since this boot.
+    """The routes with microsecond timestamps of ours, since this boot.
 
     Raises HostError for a record that isn't trusted or valid, with what to do.
     """
@@ -76,7 +77,7 @@ def recorded(directory: Path = ROUTES_DIR) -> list[FineRoute]:
 
 @contextlib.contextmanager
 def given(destinations: Iterable[str], directory: Path = ROUTES_DIR) -> Iterator[list[str]]:
-    """Give the routes to these destinations fine time stamps, unless the block within fails.
+    """Give the routes to these destinations microsecond timestamps, unless the block within fails.
 
     destinations: addresses, networks or `default`, looked up in this network namespace. Yields the
     routes that had none, as text. Raises HostError or UsageError, and then no route is changed.
@@ -110,7 +111,7 @@ def lent(destinations: Iterable[str], directory: Path = ROUTES_DIR) -> Iterator[
 
 
 def take_back(directory: Path = ROUTES_DIR, only: Collection[FineRoute] | None = None) -> list[str]:
-    """Take the fine time stamps off recorded routes, all or `only` some; those, as text.
+    """Take the microsecond timestamps off recorded routes, all or `only` some; those, as text.
 
     Raises HostError where a route stays, which then stays recorded.
     """
@@ -154,7 +155,8 @@ def _inside(netns: int) -> Iterator[bool]:
             yield True
     except PermissionError:
         raise HostError(
-            f"Routes of {found.name} still have fine time stamps; run it as root (sudo) of the"
+            f"Routes of {found.name} still have microsecond timestamps; run it as root (sudo) of"
+            f" the"
             " host."
         ) from None
 

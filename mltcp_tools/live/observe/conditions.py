@@ -1,4 +1,4 @@
-"""The conditions of a host's jobs: traffic on its interfaces, its processors, who else trains.
+"""The conditions of a host's jobs: traffic on its interfaces, its CPUs, who else trains.
 
 Counters are read at two instants; what happened in between is their difference. Two such spans are
 alike, or a comparison between them says nothing.
@@ -29,10 +29,10 @@ Passed = frozenset[tuple[int, str]]
 _DEVICES = Path("/proc/thread-self/net/dev")
 _BUSIEST = 8
 _STOLEN = 0.05
-"""Share of all processors' time that a hypervisor may take."""
+"""Share of all CPUs' time that a hypervisor may take."""
 
 _BUSY = 0.25
-"""Share of all processors' time by which what others compute may change."""
+"""Share of all CPUs' time by which what others compute may change."""
 
 _TRAFFIC = 0.1
 """Share of the jobs' own bytes by which other traffic may change."""
@@ -55,7 +55,7 @@ class Counters:
     """The counters of a host at an instant (CLOCK_MONOTONIC seconds).
 
     links: bytes in and out by interface; those of that name in all other network namespaces as
-    `eth0 elsewhere`, as namespaces come and go. stolen, worked, ticks: of all processors (see
+    `eth0 elsewhere`, as namespaces come and go. stolen, worked, ticks: of all CPUs (see
     disturbance.cpu_ticks). jobs: names of those attached.
     """
 
@@ -251,12 +251,12 @@ def differences(one: Span, other: Span, own: tuple[Own, Own]) -> list[str]:
     is about.
     """
     found = [
-        f"The hypervisor took {each.stolen:.0%} of the processors' time."
+        f"The hypervisor took {each.stolen:.0%} of the CPUs' time."
         for each in (one, other)
         if each.stolen >= _STOLEN
     ]
     if abs(one.worked - other.worked) >= _BUSY:
-        found.append(f"The processors were {one.worked:.0%} and {other.worked:.0%} busy.")
+        found.append(f"The CPUs were {one.worked:.0%} and {other.worked:.0%} busy.")
     lasting = (one.jobs ^ other.jobs) - one.came - other.came - one.went - other.went
     found += [f"Job {name} was there in one of them only." for name in sorted(lasting)]
     for each in (one, other):

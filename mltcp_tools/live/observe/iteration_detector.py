@@ -14,7 +14,7 @@ from itertools import pairwise
 from mltcp_tools.live.sources.calls import Call, find_iterations
 
 _WHOLE = 0.7
-"""Share of an iteration's usual bytes by which it may end: a pause within one (a time-out of TCP)
+"""Share of an iteration's usual bytes by which it may end: a pause within one (a timeout of TCP)
 comes earlier, and iterations are not all of the same size."""
 
 _CONFIDENT = 0.5

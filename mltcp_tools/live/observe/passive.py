@@ -29,7 +29,7 @@ _LOOK_S = 0.005
 _LOOK_MOST_S = 0.05
 _PAUSE_PART = 25
 _SHARE = 0.15
-"""Of a processor that looking may take."""
+"""Of a CPU that looking may take."""
 
 _FIRST_TRY_S = 3.0
 _ITERATIONS = 15
@@ -66,7 +66,7 @@ def _told(samples: Sequence[Sample]) -> str:
     usual = ", ".join(format_bytes(each) for each in shares)
     return (
         f"its connections sent {len(sizes)} bursts that don't resemble each other (a tenth, half"
-        f" and nine tenths are below {usual}); pauses of TCP's time-outs cut iterations into"
+        f" and nine tenths are below {usual}); pauses of TCP's timeouts cut iterations into"
         " pieces, so look again, or for longer, when the link is less full"
     )
 
@@ -81,7 +81,7 @@ class _Followed:
 
 
 class _Pace:
-    """The pause between samples, so that these take _SHARE of a processor at most.
+    """The pause between samples, so that these take _SHARE of a CPU at most.
 
     Processor time counts, and the cheaper one of two samples: a sample that was only kept waiting
     on a busy host must not make the next ones rarer than iterations are.
@@ -92,7 +92,7 @@ class _Pace:
         self._before_s = math.inf
 
     def after(self, cost_s: float) -> float:
-        """The pause after samples that took so much processor time."""
+        """The pause after samples that took so much CPU time."""
         cheaper_s, self._before_s = min(self._before_s, cost_s), cost_s
         return max(self.least_s, cheaper_s / _SHARE)
 

@@ -34,7 +34,7 @@ svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
 .mltcp { stroke: var(--mltcp); fill: var(--mltcp); }
 .pair { stroke: var(--quiet); }
 .axis { stroke: var(--line); }
-.void { fill: none; stroke-dasharray: 2 2; }
+.discarded { fill: none; stroke-dasharray: 2 2; }
 """
 
 
@@ -75,10 +75,10 @@ def _row(cells: Sequence[str | Cell], tag: str) -> str:
 
 
 def _figure(found: Conducted, job: str) -> str:
-    """The mean iteration of each period, both of a round above each other; void rounds are
+    """The mean iteration of each period, both of a round above each other; discarded rounds are
     hollow."""
     points = [
-        (each.number, variant, each.periods[variant].jobs[job].mean_s, bool(each.void))
+        (each.number, variant, each.periods[variant].jobs[job].mean_s, bool(each.discarded))
         for each in found.course.rounds
         for variant in (BASE, MLTCP)
         if variant in each.periods and each.periods[variant].jobs[job].iterations
@@ -111,8 +111,8 @@ def _figure(found: Conducted, job: str) -> str:
             f' y2="{max(own):.1f}"/><text x="{x(number):.1f}" y="{_HEIGHT - 6}"'
             f' text-anchor="middle">{number}</text>'
         )
-    for number, variant, time, is_void in points:
-        shape = "void" if is_void else ""
+    for number, variant, time, is_discarded in points:
+        shape = "discarded" if is_discarded else ""
         lines.append(
             _mark(
                 variant,
@@ -128,7 +128,7 @@ def _figure(found: Conducted, job: str) -> str:
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Iteration time of'
         f' {escape(job)} in each round">{drawing}</svg>'
         f"<figcaption>Mean iteration in each round: circles {escape(found.base)}, squares"
-        f" {escape(found.mltcp)}; hollow ones are void.</figcaption></figure>"
+        f" {escape(found.mltcp)}; hollow ones are discarded.</figcaption></figure>"
     )
 
 
@@ -144,11 +144,13 @@ def _mark(variant: str, x: float, y: float, kind: str, title: str) -> str:
 
 
 def _rounds(found: Conducted) -> str:
-    void = [each for each in found.course.rounds if each.void]
-    if not void:
+    discarded = [each for each in found.course.rounds if each.discarded]
+    if not discarded:
         return ""
-    listed = "".join(f"<li>{each.number}: {escape(' '.join(each.void))}</li>" for each in void)
-    return f"<h2>Void rounds</h2><ul>{listed}</ul>"
+    listed = "".join(
+        f"<li>{each.number}: {escape(' '.join(each.discarded))}</li>" for each in discarded
+    )
+    return f"<h2>Discarded rounds</h2><ul>{listed}</ul>"
 
 
 def _method(found: Conducted) -> str:

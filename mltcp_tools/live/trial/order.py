@@ -2,7 +2,7 @@
 
 A round is one period of each variant. Which comes first is drawn: of the planned rounds exactly
 half begin with either, so that what changes steadily on a host helps neither variant. A round that
-is added for a void one has its own toss.
+is added for a discarded one has its own toss.
 """
 
 from __future__ import annotations

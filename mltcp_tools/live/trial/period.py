@@ -98,7 +98,7 @@ class Period:
         self.begin_s = begin_s
         self.jobs = {job: Measured() for job in periods_s}
         self.notes: list[str] = []
-        """The reason why the period, and so its round, is void."""
+        """The reason why the period, and so its round, is discarded."""
         self._settled_s = begin_s + settle_s
         self._periods_s = periods_s
         self._limits_s = limits_s

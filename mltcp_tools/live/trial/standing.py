@@ -88,11 +88,11 @@ class Proof:
 
 @dataclass(frozen=True)
 class Compared:
-    """The result of one round: log ratios by job. void: why there are none."""
+    """The result of one round: log ratios by job. discarded: why there are none."""
 
     mltcp_first: bool
     values: Mapping[str, float]
-    void: str = ""
+    discarded: str = ""
 
 
 def compare(world: World, period_s: float, mltcp_first: bool) -> Compared:
@@ -173,8 +173,8 @@ class Prover(Closing):
         cycle_s = self.rule.period_s / self.rule.share
         self._next_s = now_s + self._source.uniform(0.5, 1.5) * cycle_s - 2 * self.rule.period_s
         (found,) = done
-        if found.void:
-            self._say(f"A round of the standing proof is void: {found.void}")
+        if found.discarded:
+            self._say(f"A round of the standing proof is discarded: {found.discarded}")
         slower = []
         for job, value in found.values.items():
             proof = self.proofs.setdefault(job, Proof())

@@ -11,7 +11,8 @@ from mltcp_tools.live.observe.iteration_detector import Iteration
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of a period that has ended. notes: what makes it void. retransmits: by job."""
+    """The counts of a period that has ended. notes: what makes it discarded. retransmits: by
+    job."""
 
     notes: list[str]
     retransmits: dict[str, int]

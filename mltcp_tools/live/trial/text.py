@@ -60,8 +60,8 @@ def _meaning(longer: Difference) -> Meaning:
 def in_short(found: Conducted) -> str:
     """The verdict and what to do, and how sure that is; a paragraph."""
     course = found.course
-    void = [each for each in course.rounds if each.void]
-    note = f" {len(void)} of {len(course.rounds)} rounds were void." if void else ""
+    discarded = [each for each in course.rounds if each.discarded]
+    note = f" {len(discarded)} of {len(course.rounds)} rounds were discarded." if discarded else ""
     return f"{found.verdict.sentence}{note} {found.verdict.advice}"
 
 
@@ -112,7 +112,7 @@ def _round(each: Round) -> dict[str, Any]:
     return {
         "round": each.number,
         "order": each.variants,
-        "void": each.void,
+        "discarded": each.discarded,
         "mean_s": {
             variant: {
                 job: measured.mean_s for job, measured in period.jobs.items() if measured.iterations

@@ -1,10 +1,10 @@
 """The trial: rounds of two periods each in a random balanced order, until they suffice or must
 stop.
 
-A round is void where the jobs or what is around them changed in it; another one takes its place. A
-job that becomes too slow with mltcp, or stalls, gets its own congestion control back at once. That
-is held against mltcp only where the job is faster right after, without it: a neighbour that began
-slows it down under both.
+A round is discarded where the jobs or what is around them changed in it; another one takes its
+place. A job that becomes too slow with mltcp, or stalls, gets its own congestion control back at
+once. That is held against mltcp only where the job is faster right after, without it: a neighbour
+that began slows it down under both.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ class Plan:
 
     @property
     def most_rounds(self) -> int:
-        """With those that take the place of void ones."""
+        """With those that take the place of discarded ones."""
         return self.rounds + self.rounds // 2
 
 
 @dataclass
 class Round:
-    """One round: its periods by variant, and why it is void, if it is."""
+    """One round: its periods by variant, and why it is discarded, if it is."""
 
     number: int
     variants: tuple[str, str]
     periods: dict[str, Period] = field(default_factory=dict)
-    void: list[str] = field(default_factory=list)
+    discarded: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Course:
     @property
     def valid(self) -> list[Round]:
         """The rounds that count."""
-        return [each for each in self.rounds if not each.void and len(each.periods) == 2]
+        return [each for each in self.rounds if not each.discarded and len(each.periods) == 2]
 
 
 class Guarded(Exception):
@@ -137,7 +137,7 @@ class Trial:
             while len(course.valid) < self._plan.rounds:
                 number = len(course.rounds)
                 if number == self._plan.most_rounds:
-                    course.ended = "Too many rounds were void."
+                    course.ended = "Too many rounds were discarded."
                     break
                 if number == len(course.order.first):
                     course.order = course.order.more(self._source)
@@ -156,16 +156,16 @@ class Trial:
             for variant in each.variants:
                 each.periods[variant] = self._period(variant)
         except Ended as end:
-            each.void.append(str(end))
+            each.discarded.append(str(end))
         except (Guarded, JobEnded, Interrupted) as end:
-            each.void.append(str(end))
+            each.discarded.append(str(end))
             raise
         else:
-            each.void = what_changed(
+            each.discarded = what_changed(
                 [each.periods[variant] for variant in each.variants], self._world
             )
-        if each.void:
-            self._say(f"Round {each.number} is void: {' '.join(each.void)}")
+        if each.discarded:
+            self._say(f"Round {each.number} is discarded: {' '.join(each.discarded)}")
             self._world.switch(BASE)
             self._look_again()
         else:
@@ -288,6 +288,7 @@ def announcement(course: Course) -> str:
     return (
         f"{counted(plan.rounds, 'round')} of two periods of {format_seconds(course.period_s)},"
         f" together"
-        f" {length}; void ones are repeated. By the iterations seen so far, this finds a difference"
+        f" {length}; discarded ones are repeated. By the iterations seen so far, this finds a"
+        f" difference"
         f" of {max(course.visible, 0.001):.1%} in four of five trials."
     )

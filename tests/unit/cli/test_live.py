@@ -74,14 +74,14 @@ def test_one_is_not_several() -> None:
     assert [counted(number, "job") for number in (0, 2)] == ["0 jobs", "2 jobs"]
 
 
-def flow(cookie: int, queue_us: int, fine_stamps: bool) -> Flow:
+def flow(cookie: int, queue_us: int, tcp_usec_ts: bool) -> Flow:
     """A flow of job 1."""
     kinds = {field.name: field.type for field in dataclasses.fields(Flow)}
     values: dict[str, Any] = {name: "" if kind == "str" else 0 for name, kind in kinds.items()}
     return Flow(
         **values
         | {"cookie": cookie, "job_id": 1, "queue_us": queue_us, "full_queue_us": 1200}
-        | {"active": True, "fine_stamps": fine_stamps}
+        | {"active": True, "tcp_usec_ts": tcp_usec_ts}
     )
 
 
@@ -96,11 +96,13 @@ def test_a_flow_that_goes_by_nothing_is_shown(
     monkeypatch.setattr(flows, "get_backend", lambda name: WatchedBackend([], several, []))
     assert main(["flows"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "fine stamps" in next(each for each in lines if "0.59/1.20" in each)
+    assert "microsecond timestamps" in next(each for each in lines if "0.59/1.20" in each)
     assert "two ways" in next(each for each in lines if "0.04/1.20" in each)
 
 
-@pytest.mark.parametrize(("both", "measured"), [(True, "fine stamps"), (False, "round trip")])
+@pytest.mark.parametrize(
+    ("both", "measured"), [(True, "microsecond timestamps"), (False, "round trip")]
+)
 def test_the_queue_is_shown_and_how_it_is_measured(
     both: bool,
     measured: str,
@@ -115,8 +117,8 @@ def test_the_queue_is_shown_and_how_it_is_measured(
     assert measured in line
     assert main(["flows"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "fine stamps" in next(each for each in lines if "0.59/1.20" in each)
+    assert "microsecond timestamps" in next(each for each in lines if "0.59/1.20" in each)
     assert measured in next(each for each in lines if "0.04/1.20" in each)
     assert main(["flows", "--json"]) == 0
     documents = json.loads(capsys.readouterr().out)
-    assert [each["fine_stamps"] for each in documents] == [True, both]
+    assert [each["tcp_usec_ts"] for each in documents] == [True, both]

@@ -28,7 +28,7 @@ from mltcp_tools.clusters.workload import (
     Stragglers,
     Workload,
     generate,
-    lone_iteration_s,
+    isolated_iteration_s,
     parse_workload,
 )
 from mltcp_tools.lab.planning.network import PAYLOAD
@@ -70,7 +70,7 @@ def test_counting_changes_no_outcome(how: str) -> None:
 def test_a_job_alone_takes_its_lone_iterations() -> None:
     job = ClusterJob("one", BUSY, 8, 100)
     (done,) = run(Workload(SMALL, (job,))).jobs
-    assert done.completion_s == pytest.approx(100 * lone_iteration_s(job, SMALL))
+    assert done.completion_s == pytest.approx(100 * isolated_iteration_s(job, SMALL))
     assert done.slowdown == pytest.approx(1)
     # 2 servers: each sends the whole gradient once at 10 Gbit/s, less headers, in two steps.
     assert done.iteration_s == pytest.approx(0.1 + 50e6 * 8 / (10e9 * PAYLOAD) + 2 * 20e-6)
@@ -207,7 +207,7 @@ def test_traces_are_read(tmp_path: Path) -> None:
     assert (job.gpus, job.iterations) == (4, 5500)
     text = ELASTIC + "0,10,vgg16,5000,64,1,1000,2000"
     (job,) = read_jobs(f"elasticflow:{write(tmp_path, text)}", SMALL)
-    assert lone_iteration_s(job, SMALL) == pytest.approx(0.5)
+    assert isolated_iteration_s(job, SMALL) == pytest.approx(0.5)
     assert job.deadline_s == 5000
     text = AZURE + "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0799600,3,8\n"
     requests = read_requests(f"azure:{write(tmp_path, text)}")
@@ -249,7 +249,7 @@ def test_a_wrong_trace_names_line_and_field(
 
 
 def test_a_wrong_trace_of_requests_names_line_and_field(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="trace:2: TIMESTAMP: 'now' is not a time stamp"):
+    with pytest.raises(UsageError, match="trace:2: TIMESTAMP: 'now' is not a timestamp"):
         read_requests(f"azure:{write(tmp_path, AZURE + 'now,1,2')}")
     with pytest.raises(UsageError, match="names no trace"):
         read_jobs("philly:x", SMALL)
@@ -267,7 +267,7 @@ def test_the_plan_gives_no_gpus_that_make_a_job_slower() -> None:
     """Beyond one server, this job would send for longer than its GPUs save."""
     topology = regular(servers=4, gpus=4, leaf=4, rate_bps=25e9)
     job = ClusterJob("a", MODELS["bert"], 4, 100)
-    state = JobState(0, job, lone_iteration_s(job, topology))
+    state = JobState(0, job, isolated_iteration_s(job, topology))
     view = View(0.0, topology, np.full(4, 4), (state,), (), lambda _: 0.0)
     assert sum(policy("elastic").decide(view)[0].values()) == 4
 

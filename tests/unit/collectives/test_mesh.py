@@ -21,7 +21,7 @@ ALL = [(7, i, j) for i in range(3) for j in range(3) if i != j]
 
 
 def test_callers_that_say_nothing_or_nonsense_keep_nobody_waiting() -> None:
-    """Heard one after the other, forty silent ones would take forty time-outs."""
+    """Heard one after the other, forty silent ones would take forty timeouts."""
     meshes: dict[int, Mesh] = {}
 
     def work(rank: int, gather: Any) -> dict[Any, bytes]:

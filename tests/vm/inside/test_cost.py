@@ -112,7 +112,7 @@ def counts() -> Iterator[list[float]]:
 def test_counters_of_the_host_are_read_where_a_flow_yields_once_a_millisecond(
     backend: Backend, name: str
 ) -> None:
-    """Two flows, a burst of 20 kB after each 2 ms, on a host that may have 256 processors."""
+    """Two flows, a burst of 20 kB after each 2 ms, on a host that may have 256 CPUs."""
     backend.set_job(Job(1, "often", JobParams(total_bytes=20_000, gap_s=0.001)))
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(bottleneck())

@@ -1,4 +1,4 @@
-"""eBPF on a kernel that takes the processor away from a program while it runs."""
+"""eBPF on a kernel that takes the CPU away from a program while it runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ends(flow: Flow) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def interrupted(backend: Backend) -> Iterator[None]:
-    """A process of a higher priority on the same processor reads with the same program."""
+    """A process of a higher priority on the same CPU reads with the same program."""
     here = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(here)})
     child = os.fork()
@@ -38,7 +38,7 @@ def interrupted(backend: Backend) -> Iterator[None]:
         while True:
             began_s = time.monotonic()
             backend.flows()
-            # On the slowest machine, too, it leaves half of the processor to who is tested.
+            # On the slowest machine, too, it leaves half of the CPU to who is tested.
             time.sleep(random.uniform(0, 2 * (time.monotonic() - began_s)))
     try:
         yield
@@ -49,7 +49,7 @@ def interrupted(backend: Backend) -> Iterator[None]:
 
 
 def test_readers_at_the_same_time_read_whole_flows(backend: Backend) -> None:
-    """Wherever the one is just then when the other takes its processor."""
+    """Wherever the one is just then when the other takes its CPU."""
     backend.load(["mltcp_reno"])
     with contextlib.ExitStack() as stack:
         for _ in range(FLOWS):

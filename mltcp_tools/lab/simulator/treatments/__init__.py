@@ -51,7 +51,7 @@ class Treatments:
 
     @property
     def wait_for_alone(self) -> bool:
-        """Return whether some need the jobs' lone runs before any variant runs."""
+        """Return whether some need the jobs' isolated runs before any variant runs."""
         return any(each.waits_for_alone for each in self._all.values())
 
     def alone_ran(self, folder: Path) -> None:

@@ -21,7 +21,7 @@ from mltcp_tools.lab.testbed.treatments import base
 
 class Treatment(base.Treatment):
     """Variants whose jobs keep to planned time shifts; the plans are made after the jobs' first
-    lone runs."""
+    isolated runs."""
 
     def __init__(self, context: base.Context) -> None:
         super().__init__(context)

@@ -63,7 +63,7 @@ def test_what_the_kernel_does_not_tell_is_unknown() -> None:
 
 
 def test_the_busiest_processor_may_be_another_one_each_time() -> None:
-    """A flow takes its need along, so each processor alone is half busy."""
+    """A flow takes its need along, so each CPU alone is half busy."""
     used = [0, 10, 10, 20, 20, 30, 30, 40, 40, 50, 50]
     moving = [
         Sample(

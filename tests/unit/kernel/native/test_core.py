@@ -416,12 +416,12 @@ def test_what_is_yielded_is_a_share_of_the_round_trip_not_of_the_queue() -> None
     assert avoid(flow, 1000, 1000, srtt_us=30_000) == (True, 940, 940)
 
 
-@pytest.mark.parametrize("sisters", [1, 8])
-def test_flows_that_take_back_together_make_no_more_queue_than_they_may(sisters: int) -> None:
+@pytest.mark.parametrize("siblings", [1, 8])
+def test_flows_that_take_back_together_make_no_more_queue_than_they_may(siblings: int) -> None:
     """Their time to yield is over at the same instant, whether others left the queue or not."""
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns = 5 * MS
-    before = 64 // sisters
+    before = 64 // siblings
     _, cwnd, ssthresh = avoid(flow, before, before)
     flow.yield_us = 0  # its time is over
     assert avoid(flow, cwnd, ssthresh) == (False, cwnd, ssthresh)  # the queue is still full
@@ -431,7 +431,8 @@ def test_flows_that_take_back_together_make_no_more_queue_than_they_may(sisters:
     srtt_us = base_us + queue_us
     _, cwnd, ssthresh = avoid(flow, cwnd, ssthresh, srtt_us)
     assert ssthresh > cwnd
-    # The link carries `sisters` windows in srtt_us; with those of ssthresh the queue holds so much:
+    # The link carries `siblings` windows in srtt_us; with those of ssthresh the queue holds so
+    # much:
     then_us = srtt_us * (ssthresh - 1) / cwnd - base_us
     assert then_us <= full_us
 
@@ -504,7 +505,7 @@ def test_a_flow_decides_with_each_step_and_when_it_has_yielded_long_enough() -> 
 
 @pytest.mark.parametrize("ssthresh", [0x7FFFFFFF, 80])
 def test_a_loss_is_final(ssthresh: int) -> None:
-    """Nothing yielded before a loss is taken back after it, in recovery or after a time-out."""
+    """Nothing yielded before a loss is taken back after it, in recovery or after a timeout."""
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns = 5 * MS
     _, cwnd, _ = avoid(flow, 20, ssthresh)
@@ -563,8 +564,8 @@ def test_after_a_time_out_a_flow_does_not_yield_to_the_queue_of_before() -> None
 
 
 def test_a_queue_seen_right_after_a_time_out_leaves_the_smallest_window_at_least() -> None:
-    """One segment is under way, and by fine stamps its ACK tells of a queue: a threshold of one
-    segment would end slow start there."""
+    """One segment is under way, and by microsecond timestamps its ACK tells of a queue: a threshold
+    of one segment would end slow start there."""
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns, flow.keep = 5 * MS, ONE // 2
     threshold = lib.mltcp_on_time_out(flow, flow.last_ns, lose(flow, 80, 40))
@@ -600,8 +601,8 @@ SLOT = "unsigned long long *"
 PARAMS = make_params()
 
 
-def test_where_nothing_was_lost_a_flow_and_its_sisters_know_what_they_knew() -> None:
-    flow, sister, slot = behind_and_ahead(sent=0, rtt_us=1100), make_flow(), ffi.new(SLOT)
+def test_where_nothing_was_lost_a_flow_and_its_siblings_know_what_they_knew() -> None:
+    flow, sibling, slot = behind_and_ahead(sent=0, rtt_us=1100), make_flow(), ffi.new(SLOT)
     lib.mltcp_delay_tell(ffi.addressof(flow.delay), slot, 7)
     flow.last_ns = 5 * MS
     assert avoid(flow, 100, 100)[1] == 50
@@ -614,8 +615,8 @@ def test_where_nothing_was_lost_a_flow_and_its_sisters_know_what_they_knew() -> 
     lib.mltcp_on_undo(flow, slot, 7)
     assert known == (flow.delay.full_us, flow.delay.own_us, flow.delay.own_losses, flow.losses)
     assert flow.resume_ssthresh == 100
-    lib.mltcp_delay_ask(ffi.addressof(sister.delay), flow.last_ns, slot, 7)
-    assert sister.delay.full_us == flow.delay.full_us
+    lib.mltcp_delay_ask(ffi.addressof(sibling.delay), flow.last_ns, slot, 7)
+    assert sibling.delay.full_us == flow.delay.full_us
     lib.mltcp_on_undo(flow, slot, 7)  # there is nothing left to undo
     assert flow.losses == known[-1]
 
@@ -647,7 +648,7 @@ def test_a_flow_most_of_whose_losses_are_none_yields_no_longer() -> None:
     assert losses == 1 + lib.MLTCP_UNDONE_MAX - lib.MLTCP_UNDONE_MANY
 
 
-def test_what_a_sister_has_told_since_stays() -> None:
+def test_what_a_sibling_has_told_since_stays() -> None:
     flow, slot = behind_and_ahead(sent=0, rtt_us=1100), ffi.new(SLOT)
     lose(flow, 50, 25)
     lib.mltcp_delay_tell(ffi.addressof(flow.delay), slot, 7)
@@ -683,34 +684,34 @@ def found(env: Any, flow: Any, queue_us: int, slot: Any) -> None:
 
 def test_a_first_loss_that_was_none_is_forgotten_by_all() -> None:
     slot = ffi.new(SLOT)
-    env, flow, sister = sharing(slot)
+    env, flow, sibling = sharing(slot)
     found(env, flow, 300, slot)
-    assert known_of(env, sister, 2 * MS) == 300
+    assert known_of(env, sibling, 2 * MS) == 300
     lib.mltcp_on_undo(flow, slot, 7)
     assert known_of(env, flow, 3 * MS) == 0
-    assert known_of(env, sister, 3 * MS) == 0
+    assert known_of(env, sibling, 3 * MS) == 0
     assert known_of(env, flow, 4 * MS) == 0
     # A flow with losses of its own keeps what these say.
-    found(env, sister, 500, slot)
+    found(env, sibling, 500, slot)
     assert known_of(env, flow, 5 * MS) == 500
 
 
-def test_what_a_sister_found_is_kept_though_it_was_heard_before_the_undo() -> None:
+def test_what_a_sibling_found_is_kept_though_it_was_heard_before_the_undo() -> None:
     """A flow decides at the first ACK after its loss, and hears of others then."""
     slot = ffi.new(SLOT)
-    env, flow, sister = sharing(slot)
-    found(env, sister, 500, slot)
+    env, flow, sibling = sharing(slot)
+    found(env, sibling, 500, slot)
     assert known_of(env, flow, 2 * MS) == 500
     found(env, flow, 300, slot)
-    assert known_of(env, sister, 3 * MS) < 500
-    found(env, sister, 1000, slot)
-    real = int(sister.delay.full_us)
+    assert known_of(env, sibling, 3 * MS) < 500
+    found(env, sibling, 1000, slot)
+    real = int(sibling.delay.full_us)
     flow.delay.queue_us = 0
     assert known_of(env, flow, 4 * MS) == real
     lib.mltcp_on_undo(flow, slot, 7)
-    sister.delay.queue_us = 0
+    sibling.delay.queue_us = 0
     assert known_of(env, flow, 5 * MS) == real
-    assert known_of(env, sister, 5 * MS) == real
+    assert known_of(env, sibling, 5 * MS) == real
 
 
 def test_flows_behind_grow_as_fast_as_those_ahead_where_nobody_queues() -> None:

@@ -63,7 +63,7 @@ def test_without_a_sample_what_is_known_stays(rtt_us: int) -> None:
 
 @pytest.mark.parametrize(("rtt_us", "queue_us"), [(4000, 100), (4001, 3801)])
 def test_a_whole_millisecond_after_a_retransmission_is_no_queue(rtt_us: int, queue_us: int) -> None:
-    """Linux takes the coarse time stamp where the ACK covers data that was sent twice."""
+    """Linux takes the coarse timestamp where the ACK covers data that was sent twice."""
     delay = make_delay(queue_us=100)
     assert sample(delay, 10_000, rtt_us, retransmitted=3) == queue_us
 
@@ -167,7 +167,7 @@ def test_a_queue_longer_than_a_full_one_shows_that_more_is_full() -> None:
         ask(delay, 10 * S, slot)
     assert 3800 < delay.full_us <= 3900
     assert 3800 < delay.own_us <= 3900
-    assert ask(make_delay(), 10 * S, slot) == delay.full_us  # its sisters know, too
+    assert ask(make_delay(), 10 * S, slot) == delay.full_us  # its siblings know, too
     delay.queue_us = 100
     assert ask(delay, 10 * S, slot) > 3800
 
@@ -197,9 +197,9 @@ def test_what_a_path_knows_ages_however_often_it_is_asked_and_told() -> None:
     lose(one, 10 * S, FULL_US)
     lib.mltcp_delay_tell(one, slot, KEY)
     for second in range(10, 290):
-        sister = make_delay()
-        assert ask(sister, second * S, slot) == FULL_US
-        lib.mltcp_delay_tell(sister, slot, KEY)
+        sibling = make_delay()
+        assert ask(sibling, second * S, slot) == FULL_US
+        lib.mltcp_delay_tell(sibling, slot, KEY)
     assert ask(make_delay(), 10 * S + AGE, slot) == 0
 
 

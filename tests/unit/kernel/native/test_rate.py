@@ -170,7 +170,7 @@ def test_what_a_token_bucket_passes_on_doesnt_wait() -> None:
 
 @given(st.integers(1, ONE), st.integers(0, 1000), st.integers(0, ONE))
 def test_a_step_is_to_what_the_path_has_room_for(busy: int, queue_us: int, progress: int) -> None:
-    """delivered / interval / busy, for the least round trip and the accepted queue."""
+    """delivered / interval / busy, for the minimum RTT and the accepted queue."""
     flow = Flow(cwnd=20)
     flow.mltcp.ratio = progress
     flow.hear(10 * MS, busy / ONE, queue_us)
@@ -330,7 +330,7 @@ def test_feedback_grows_stale(min_rtt_us: int, age_ns: int) -> None:
 
 @given(st.integers(1, 10 * MS))
 def test_what_is_heard_after_the_ack_came_is_fresh(ahead_ns: int) -> None:
-    """An ACK brings a word, or another processor's does, later than the time the ACK came at."""
+    """An ACK brings a word, or another CPU's does, later than the time the ACK came at."""
     path, job = ffi.new("struct mltcp_rate_path *"), ffi.new("struct mltcp_rate_job *")
     now = 10**12
     assert lib.mltcp_rate_path_is(path, 7, now)

@@ -135,14 +135,14 @@ def begins_with(flow: Any) -> int:
 def test_who_has_waited_begins_with_less_until_the_path_has_room() -> None:
     job, params = Job(300, 100), make_params()
     assert [job.waits(0), job.waits(1)] == [False, True]
-    leader, sister = job.flows
+    leader, sibling = job.flows
     for i in range(lib.MLTCP_TIGHT):
         assert begins_with(leader) == lib.MLTCP_CWND_BEGIN
-        assert begins_with(sister) == lib.MLTCP_CWND_MIN
-        now = sister.last_ns + 1000 * MS
-        sister.left_kib = 0  # it isn't held back any more
-        assert ack(sister, params, now, (i + 1) * 10**6, sent=now - 1)
-    assert begins_with(sister) == lib.MLTCP_CWND_BEGIN
+        assert begins_with(sibling) == lib.MLTCP_CWND_MIN
+        now = sibling.last_ns + 1000 * MS
+        sibling.left_kib = 0  # it isn't held back any more
+        assert ack(sibling, params, now, (i + 1) * 10**6, sent=now - 1)
+    assert begins_with(sibling) == lib.MLTCP_CWND_BEGIN
 
 
 def test_a_wait_is_of_some_round_trips_and_bounded() -> None:

@@ -55,7 +55,9 @@ def test_variants_that_follow_the_schedules_score_like_them(result: dict[str, An
     assert variants["mltcp"]["overlap"] == pytest.approx(schedules["bound"]["overlap"])
     assert variants["mltcp"]["interleaved_from"]["per_repetition"] == [1, 1]
     assert variants["cubic"]["interleaved_from"]["typical"] is None
-    assert result["lone_comm_s"] == pytest.approx({f"job-{i}": LONE_COMM_S for i in range(1, 5)})
+    assert result["isolated_comm_s"] == pytest.approx(
+        {f"job-{i}": LONE_COMM_S for i in range(1, 5)}
+    )
     assert result["problems"] == result["warnings"] == []
 
 
@@ -357,8 +359,8 @@ def test_under_the_same_conditions_there_is_a_verdict_for_each_job(tmp_path: Pat
         ({"links": {"eth0": 2e7}}, "Other traffic on eth0 changed (80 Mbit/s and 160 Mbit/s"),
         ({"jobs": ["job-1", "third"]}, "Job third was there in one of them only."),
         ({"jobs": ["job-1", "third"], "came": ["third"]}, "Job third began meanwhile."),
-        ({"stolen": 0.1}, "The hypervisor took 10% of the processors' time."),
-        ({"worked": 0.9}, "The processors were 50% and 90% busy."),
+        ({"stolen": 0.1}, "The hypervisor took 10% of the CPUs' time."),
+        ({"worked": 0.9}, "The CPUs were 50% and 90% busy."),
         (
             {"others": [{"process": "iperf3", "to": "10.0.0.9", "bytes_per_s": 1e7}]},
             "iperf3 moved 0 bit/s to 10.0.0.9 in the first, 80 Mbit/s in the second.",

@@ -79,7 +79,7 @@ def test_a_result_that_does_not_keep_to_it_is_told() -> None:
         environment=empty,
         baseline=None,
         settled_from=10,
-        lone_comm_s={},
+        isolated_comm_s={},
         lone={},
         alone=None,
         variants={},

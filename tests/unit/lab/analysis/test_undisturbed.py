@@ -53,7 +53,7 @@ def test_a_calm_run_says_so(folder: Path) -> None:
     disturb(folder)
     result = summarise(load_run(folder)).document()
     assert gains(result)["mltcp"]["value"] == pytest.approx(1)
-    assert result["variants"]["mltcp"]["disturbance"]["void"] is False
+    assert result["variants"]["mltcp"]["disturbance"]["discarded"] is False
     assert result["headline"][2] == "Nothing else on this host disturbed it."
     assert result["warnings"] == []
 
@@ -83,8 +83,8 @@ def test_a_full_processor_beside_an_idle_one_is_named_where_the_link_isnt_full(
     assert [each for each in filled["warnings"] if "bottleneck" in each] == []
     named = [each for each in result["warnings"] if "bottleneck" in each]
     assert [each.split()[2] for each in named] == ["cubic", "mltcp"]
-    assert all("a processor was 97% busy" in each for each in named)
-    assert "a processor was full and the link wasn't" in result["headline"][2]
+    assert all("a CPU was 97% busy" in each for each in named)
+    assert "a CPU was full and the link wasn't" in result["headline"][2]
     assert result["variants"]["mltcp"]["link"]["sending"] == pytest.approx(
         0.7 * filled["variants"]["mltcp"]["link"]["sending"]
     )

@@ -429,7 +429,7 @@ def test_the_command_line_overrides() -> None:
 
 
 def test_equal_jobs_are_measured_alone_once() -> None:
-    assert [job.name for job in full().lone_jobs()] == ["job-1", "other"]
+    assert [job.name for job in full().isolated_jobs()] == ["job-1", "other"]
 
 
 def test_variants_take_time_shifts_in_alternating_order() -> None:

@@ -54,7 +54,7 @@ def test_several_links() -> None:
     assert experiment.link == experiment.links["two"]  # the slowest
     assert [job.links for job in experiment.jobs] == [("one",), ("two", "one")]
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-    assert len(experiment.lone_jobs()) == 2
+    assert len(experiment.isolated_jobs()) == 2
     groups = tasks_of(experiment, experiment.variant(ALONE), 1)
     assert [[task.sender for task in tasks] for tasks in groups] == [[0], [1]]  # each its own path
 

@@ -62,7 +62,7 @@ def test_skipped_programs_are_counted_and_no_reason_to_run_again() -> None:
 
 
 def test_what_was_watched_is_what_a_run_folder_keeps(tmp_path: Path) -> None:
-    """All of it: the report once lacked the busiest processor, as no column had its name."""
+    """All of it: the report once lacked the busiest CPU, as no column had its name."""
     watched = Second(100.0, 1.0, 0.01, 0.8, 0.3, 0.02, 0.1, 0.2, 0.0001, 0.002, 3)
     key = {"variant": "mltcp", "repetition": 1, "attempt": 1}
     kept = [key | row for row in rows_of([watched], 99.5)]

@@ -126,7 +126,7 @@ def test_every_schedule_serves_all_and_none_beats_alone(jobs: list[ScheduledJob]
         assert len(bursts) == sum(len(job.compute_s) * job.bursts for job in jobs)
         for job in jobs:
             rows = bursts[bursts["job"] == job.name]
-            least = job.lone_comm_s / job.bursts
+            least = job.isolated_comm_s / job.bursts
             assert ((rows["end_s"] - rows["start_s"]) >= least - 1e-9).all()
             assert (np.diff(rows["start_s"]) > 0).all()
 
@@ -134,7 +134,7 @@ def test_every_schedule_serves_all_and_none_beats_alone(jobs: list[ScheduledJob]
 @settings(max_examples=60)
 @given(job_lists)
 def test_bound_never_serves_two_at_once_nor_idles_while_one_waits(jobs: list[ScheduledJob]) -> None:
-    work_s = {job.name: job.lone_comm_s / job.bursts for job in jobs}
+    work_s = {job.name: job.isolated_comm_s / job.bursts for job in jobs}
     rows = simulate("bound", jobs).sort_values(["end_s"])
     free_s = 0.0
     for row in rows.itertuples():
@@ -147,7 +147,7 @@ def test_bound_never_serves_two_at_once_nor_idles_while_one_waits(jobs: list[Sch
 @given(job_lists)
 def test_fair_keeps_the_link_busy_while_anything_waits(jobs: list[ScheduledJob]) -> None:
     bursts = simulate("fair", jobs).sort_values("start_s")
-    work_s = sum(len(job.compute_s) * job.lone_comm_s for job in jobs)
+    work_s = sum(len(job.compute_s) * job.isolated_comm_s for job in jobs)
     busy_s, until_s = 0.0, 0.0
     for row in bursts.itertuples():
         busy_s += max(0.0, row.end_s - max(row.start_s, until_s))

@@ -184,7 +184,7 @@ def test_a_lost_end_of_a_burst_is_found_by_a_probe() -> None:
     result = simulate(link, [short], seed=1)
     bursts = result.bursts[0]
     duration = (bursts["end_ns"] - bursts["start_ns"]) * 1e-9
-    lost_and_fast = (duration > 0.011) & (duration < 0.15)  # a round trip more, but no time-out
+    lost_and_fast = (duration > 0.011) & (duration < 0.15)  # a round trip more, but no timeout
     assert lost_and_fast.sum() > 20
 
 
@@ -274,7 +274,7 @@ def test_both_ways_at_once_take_what_one_way_takes() -> None:
 def test_where_no_ack_waits_fine_time_stamps_change_nothing() -> None:
     """Receivers' clocks run 0.01 % too fast or too slow, and that is no queue either."""
     without, fine = (
-        np.asarray(times(simulate(LINK, jobs(mltcp=params()), seed=1, fine_stamps=stamps)))
+        np.asarray(times(simulate(LINK, jobs(mltcp=params()), seed=1, tcp_usec_ts=stamps)))
         for stamps in (False, True)
     )
     assert fine == pytest.approx(without, rel=0.01)  # but for the rounding of microseconds
@@ -290,7 +290,7 @@ def test_with_fine_time_stamps_jobs_that_send_both_ways_yield_and_are_faster() -
     mean = {
         fine: np.mean([
             (of_job["end_ns"] - of_job["start_ns"]).mean()
-            for of_job in simulate(links, pair, seed=1, fine_stamps=fine).bursts
+            for of_job in simulate(links, pair, seed=1, tcp_usec_ts=fine).bursts
         ])
         for fine in (False, True)
     }  # fmt: skip

@@ -28,7 +28,7 @@ def samples(
     pause_in: int | None = None,
     size: int = SIZE,
 ) -> Iterator[Sample]:
-    """A job that computes, then sends evenly. pause_in: the iteration with a time-out half-way."""
+    """A job that computes, then sends evenly. pause_in: the iteration with a timeout half-way."""
     source = random.Random(seed)
     now_s, moved = 100.0, 0
     last_s = now_s

@@ -23,7 +23,7 @@ def proof_of(effect: float, seed: int, rounds: int) -> tuple[Proof, list[int]]:
     for number in range(1, rounds + 1):
         first = source.random() < 0.5
         found = compare(world, PERIOD_S, first)
-        assert found.void == ""
+        assert found.discarded == ""
         assert world.variant == MLTCP or first  # what follows puts it back
         proof.add(first, found.values["a"])
         if proof.is_slower(0.02):
@@ -67,10 +67,10 @@ def test_after_the_last_judgement_it_begins_anew() -> None:
     assert proof.gain().low is None
 
 
-def test_a_round_in_which_something_ends_is_void() -> None:
+def test_a_round_in_which_something_ends_is_discarded() -> None:
     world = SimulatedWorld(1, {"a": Simulated(ends_s=1040.0)})
     found = compare(world, PERIOD_S, True)
-    assert (dict(found.values), found.void) == ({}, "a has ended.")
+    assert (dict(found.values), found.discarded) == ({}, "a has ended.")
 
 
 def rules(prove: str) -> str:

@@ -50,7 +50,13 @@ def test_the_page_needs_nothing_and_says_all(found: Conducted) -> None:
     page = Balanced()
     page.feed(html.page(found))
     assert (page.open, page.loads) == ([], [])
-    for part in ("a<b", text.in_short(found), "Void rounds", "Other traffic changed", "seed 2"):
+    for part in (
+        "a<b",
+        text.in_short(found),
+        "Discarded rounds",
+        "Other traffic changed",
+        "seed 2",
+    ):
         assert part in page.words
 
 
@@ -58,7 +64,7 @@ def test_the_document_is_json_and_has_every_round(found: Conducted) -> None:
     document = json.loads(json.dumps(text.document(found)))
     assert document["schema"] == "mltcp-trial/1"
     assert [each["round"] for each in document["rounds"]] == list(range(1, 10))
-    assert sum(bool(each["void"]) for each in document["rounds"]) == 1
+    assert sum(bool(each["discarded"]) for each in document["rounds"]) == 1
     assert [each["job"] for each in document["jobs"]] == ["a<b", "c"]
     assert document["jobs"][0]["change"]["mean"] == pytest.approx(-0.08, abs=0.02)
 

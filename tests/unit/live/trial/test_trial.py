@@ -90,7 +90,7 @@ def test_a_neighbour_that_stays_never_ends_the_trial(begins_s: int) -> None:
     assert (course.ended, course.stopped) == ("", False)
 
 
-def test_a_neighbour_that_leaves_with_mltcp_once_voids_its_round() -> None:
+def test_a_neighbour_that_leaves_with_mltcp_once_discarded_its_round() -> None:
     world = SimulatedWorld(1, {"a": Simulated(effect=-0.1)})
 
     def once(now_s: float, variant: str) -> float:
@@ -100,9 +100,9 @@ def test_a_neighbour_that_leaves_with_mltcp_once_voids_its_round() -> None:
 
     world.jobs["a"].others = once
     course, verdict = run(world)
-    (void,) = [each for each in course.rounds if each.void]
-    assert "right after without: +" in void.void[0]
-    assert "something else" not in void.void[0]
+    (discarded,) = [each for each in course.rounds if each.discarded]
+    assert "right after without: +" in discarded.discarded[0]
+    assert "something else" not in discarded.discarded[0]
     assert (course.ended, verdict.kind) == ("", "faster")
 
 
@@ -132,29 +132,29 @@ def test_stalls_with_and_without_mltcp_end_no_trial() -> None:
             return super().learn()
 
     course, verdict = run(Stalling())
-    assert [bool(each.void) for each in course.rounds].count(True) == 3
+    assert [bool(each.discarded) for each in course.rounds].count(True) == 3
     assert (course.ended, verdict.kind) == ("", "faster")
 
 
-def test_a_pause_of_the_job_itself_voids_its_round_only() -> None:
+def test_a_pause_of_the_job_itself_discarded_its_round_only() -> None:
     paused = Simulated(effect=-0.1, stalls=lambda now, variant: 1200 < now < 1225)
     course, verdict = run(SimulatedWorld(1, {"a": paused}))
     assert verdict.kind == "faster"
-    assert [bool(each.void) for each in course.rounds].count(True) == 1
+    assert [bool(each.discarded) for each in course.rounds].count(True) == 1
     assert len(course.valid) == 8
 
 
-def test_a_third_job_voids_the_round_in_which_it_starts() -> None:
+def test_a_third_job_discarded_the_round_in_which_it_starts() -> None:
     world = SimulatedWorld(1, {"a": Simulated(effect=-0.05)})
     world.third_s = 1290.0
     course, verdict = run(world)
-    (void,) = [each for each in course.rounds if each.void]
-    assert void.periods[BASE].begin_s <= 1290 or void.periods[MLTCP].begin_s <= 1290
-    assert "began meanwhile" in void.void[0]
+    (discarded,) = [each for each in course.rounds if each.discarded]
+    assert discarded.periods[BASE].begin_s <= 1290 or discarded.periods[MLTCP].begin_s <= 1290
+    assert "began meanwhile" in discarded.discarded[0]
     assert (len(course.valid), verdict.kind) == (8, "faster")
 
 
-def test_a_job_that_changes_voids_its_round() -> None:
+def test_a_job_that_changes_discarded_its_round() -> None:
     class Changing(SimulatedWorld):
         def begin_period(self) -> int:
             if self.now_s() > 1400:
@@ -162,8 +162,8 @@ def test_a_job_that_changes_voids_its_round() -> None:
             return super().begin_period()
 
     course = run(Changing(1, {"a": Simulated(effect=-0.05)}))[0]
-    (void,) = [each for each in course.rounds if each.void]
-    assert void.void == ["a changed the bytes of its iterations."]
+    (discarded,) = [each for each in course.rounds if each.discarded]
+    assert discarded.discarded == ["a changed the bytes of its iterations."]
 
 
 def test_a_job_that_ends_leaves_too_little() -> None:
