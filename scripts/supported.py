@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from guest import kernels
+from vms import kernels
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TABLE = CHECKOUT / "mltcp_tools/doctor/SUPPORTED.md"
@@ -28,12 +28,12 @@ TESTS = {
         for suite in ("bookworm", "trixie")
     },
     **{
-        f"guest-{suite}": [f"tests/vm/inside/{_TRAFFIC}", "--guests", suite]
+        f"VM-{suite}": [f"tests/vm/inside/{_TRAFFIC}", "--vms", suite]
         for suite in (*kernels.SUITES, "noble")
     },
-    "guest-jammy": [
+    "VM-jammy": [
         f"tests/vm/inside/{_TRAFFIC}[kmod-jammy]",
-        *("tests/vm/inside/test_refusing.py", "--guests", "jammy"),
+        *("tests/vm/inside/test_refusing.py", "--vms", "jammy"),
     ],
     "here": [f"tests/netns/{_TRAFFIC}"],
 }

@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--minutes", type=float, default=5, help="length of the soak in tests/vm, with --full"
     )
     parser.addoption(
-        "--guests", metavar="SUITE,…", help="tests/vm on these kernels (scripts/vm --help)"
+        "--vms", metavar="SUITE,…", help="tests/vm on these kernels (scripts/vm --help)"
     )
 
 

@@ -198,6 +198,6 @@ def quiet_check(seconds: list[Second]) -> Check:
         "quiet",
         "warning",
         f"other work disturbs this host: {seen}",
-        "Wait for it or end it; where the host is never quiet, `mltcp simulate` and guests in"
+        "Wait for it or end it; where the host is never quiet, `mltcp simulate` and VMs in"
         " virtual time measure undisturbed.",
     )

@@ -8,7 +8,7 @@ of the congestion control's programs over the count of `pkts_acked`, which every
 runs once. The statistics' own two looks at the clock are part of each run; what the cheapest
 program took, which does next to nothing, is about that, and the second figure is without it. The
 program that writes and reads headers for `feedback: network` runs for packets of both ends, and is
-told of by itself. In a guest in virtual time (scripts/vm run … --icount) a nanosecond is an
+told of by itself. In a VM in virtual time (scripts/vm run … --icount) a nanosecond is an
 instruction.
 """
 

@@ -3,7 +3,7 @@
     scripts/vm run bookworm --module --icount --timeout 60min --env PYTHONPATH=tests -- \\
         .venv/bin/python tests/bench/bench_cc.py
 
-To be run in a guest in virtual time, where an instruction takes a nanosecond. Two parts of what an
+To be run in a VM in virtual time, where an instruction takes a nanosecond. Two parts of what an
 ACK costs are measured by ftrace's function graph, over a real connection with losses: tcp_ack(),
 which calls the congestion control, and all of the ACK's way through TCP, from tcp_v4_rcv() on but
 without the sending that it allows. The median of a run is taken, as losses and interrupts make a

@@ -56,7 +56,7 @@ def uncounted(backend: Backend) -> int:
 RUNNABLE = tuple(name for name in BACKENDS if not why_not(name))
 
 BPF_IN_GUEST = pytest.param("bpf", marks=(pytest.mark.bpf, pytest.mark.full))
-"""It takes minutes in a guest, and its tests run on the host, too."""
+"""It takes minutes in a VM, and its tests run on the host, too."""
 
 PARAMETERS = [
     pytest.param(name, marks=[pytest.mark.bpf] if name == "bpf" else []) for name in RUNNABLE

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Records each step of the module's flows, from outside: around what the kernel calls for an ACK. */
-#define __TARGET_ARCH_x86 /* of the guests */
+#define __TARGET_ARCH_x86 /* of the VMs */
 #include <linux/ptrace.h>
 #include "../../bpf/kernel_types.bpf.h"
 #include "../../kmod/mltcp_uapi.h"

@@ -1,9 +1,9 @@
-"""Runs the tests of tests/vm/inside in guests, and takes their reports over as if run here.
+"""Runs the tests of tests/vm/inside in VMs, and takes their reports over as if run here.
 
-On the host the first test boots one guest per kernel, in which pytest runs all selected tests that
-want the same machine; its reports come back as lines of JSON. What the guest's kernel complained of
-on its console fails the test that ran then. A guest that ends early fails the test that ran then,
-and the tests behind that one get another guest.
+On the host the first test boots one VM per kernel, in which pytest runs all selected tests that
+want the same machine; its reports come back as lines of JSON. What the VM's kernel complained of
+on its console fails the test that ran then. A VM that ends early fails the test that ran then,
+and the tests behind that one get another VM.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from guest import boot, kernels
-from guest.common import CACHE, CHECKOUT, LACKING
-from guest.log import problems
+from vms import boot, kernels
+from vms.common import CACHE, CHECKOUT, LACKING
+from vms.log import problems
 
 GUEST = os.environ.get("MLTCP_GUEST")
-"""In a guest: the suite of its kernel. None on the host."""
+"""In a VM: the suite of its kernel. None on the host."""
 
 REPORTS = "MLTCP_GUEST_REPORTS"
 
@@ -39,7 +39,7 @@ VM = CHECKOUT / "scripts" / "vm"
 INSIDE = Path(__file__).parent / "inside"
 
 SILENCE_S, LONG_S = 1200, 5 * 3600
-"""A guest in which no test ends for so long is ended, the latter where tests are marked full. A
+"""A VM in which no test ends for so long is ended, the latter where tests are marked full. A
 test by itself ends sooner, by pytest's `timeout`."""
 
 _MARK = "mltcp-test: "
@@ -49,7 +49,7 @@ def suites(config: pytest.Config) -> tuple[str, ...]:
     """The kernels to test on."""
     if GUEST:
         return (GUEST,)
-    named = config.getoption("guests")
+    named = config.getoption("VMs")
     if named:
         return tuple(named.split(","))
     return FULL if config.getoption("full") else QUICK
@@ -57,7 +57,7 @@ def suites(config: pytest.Config) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Needs:
-    """The demands of a file's tests on their guest: arguments of the marker `guest`."""
+    """The demands of a file's tests on their VM: arguments of the marker `VM`."""
 
     cpus: int = 2
     mem: str = "2G"
@@ -66,7 +66,7 @@ class Needs:
 
     @classmethod
     def of(cls, item: pytest.Item) -> Needs:
-        mark = item.get_closest_marker("guest")
+        mark = item.get_closest_marker("VM")
         return cls(**mark.kwargs) if mark else cls()
 
     def options(self) -> list[str]:
@@ -76,12 +76,12 @@ class Needs:
 
     @property
     def machine(self) -> tuple[int, str, bool, str]:
-        """Tests that agree on this can share a guest."""
+        """Tests that agree on this can share a VM."""
         return self.cpus, self.mem, self.icount, self.append
 
 
-class InGuest:
-    """The guest's side: marks each test on the console, hands each report over."""
+class InVm:
+    """The VM's side: marks each test on the console, hands each report over."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -97,7 +97,7 @@ class InGuest:
 
 
 class OnHost:
-    """The host's side: boots a guest when the first test for a kernel and machine is due."""
+    """The host's side: boots a VM when the first test for a kernel and machine is due."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -110,7 +110,7 @@ class OnHost:
         return self._reports[item.nodeid]
 
     def _shares(self, item: pytest.Item, other: pytest.Item) -> bool:
-        """Return whether another test without reports yet can run in the same guest."""
+        """Return whether another test without reports yet can run in the same VM."""
         return (
             INSIDE in other.path.parents
             and not other.get_closest_marker("skip")
@@ -131,7 +131,7 @@ class OnHost:
         runs = CACHE / "tests"
         runs.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{items[0].path.stem}-{suite}-", dir=runs))
-        done = _run_guest(suite, folder, items, self._config.getoption("minutes"))
+        done = _run_vm(suite, folder, items, self._config.getoption("minutes"))
         console = folder / "console.log"
         self._take_over(folder / "reports.jsonl")
         log = console.read_text(errors="replace") if console.exists() else ""
@@ -161,22 +161,22 @@ class OnHost:
             found[nodeid] = found.get(nodeid, []) + problems(part)
         for nodeid, lines in found.items():
             if lines:
-                text = "\n".join(["The guest's kernel complained:", *lines, f"See {console}"])
+                text = "\n".join(["The VM's kernel complained:", *lines, f"See {console}"])
                 self._add(by_id[nodeid], "teardown", "failed", text)
 
     def _blame_absence(
         self, items: list[pytest.Item], log: str, done: subprocess.CompletedProcess[str]
     ) -> None:
-        """Fail the test during which the guest ended, and leave those behind it to another guest.
+        """Fail the test during which the VM ended, and leave those behind it to another VM.
 
         Where no test was begun, pytest didn't start, and all fail. A test ends by itself after
-        pytest's `timeout`; where the whole guest fell silent and its kernel complained of nothing,
-        it is the emulation that hung, and the test gets a second guest, with a warning.
+        pytest's `timeout`; where the whole VM fell silent and its kernel complained of nothing,
+        it is the emulation that hung, and the test gets a second VM, with a warning.
         """
         hung = done.returncode == boot.TIMEOUT and not problems(log)
         last = re.findall(rf"{_MARK}(.*)", log)[-1:]
         if hung:
-            warnings.warn(f"A guest fell silent during {last or items[0].nodeid}", stacklevel=1)
+            warnings.warn(f"A VM fell silent during {last or items[0].nodeid}", stacklevel=1)
         for item in items:
             if not any(report.when == "teardown" for report in self._reports[item.nodeid]):
                 if last and item.nodeid not in last and not self._reports[item.nodeid]:
@@ -187,7 +187,7 @@ class OnHost:
                     del self._reports[item.nodeid]
                     continue
                 when = "while this test ran" if item.nodeid in last else "before any test ran"
-                text = f"The guest ended {when} (exit status {done.returncode}):\n{done.stdout}"
+                text = f"The VM ended {when} (exit status {done.returncode}):\n{done.stdout}"
                 self._add(item, "call", "failed", text)
 
     def _add(
@@ -198,18 +198,18 @@ class OnHost:
 
 
 def suite_of(item: pytest.Item) -> str:
-    return item.callspec.params["guest"]
+    return item.callspec.params["VM"]
 
 
 @functools.cache
 def unavailable(suite: str) -> str | None:
-    """Return why there is no such guest here; None when there is. Brings its kernel up to date."""
+    """Return why there is no such VM here; None when there is. Brings its kernel up to date."""
     if shutil.which(boot.QEMU) is None:
         return f"{boot.QEMU} is not installed; run scripts/setup --dev"
     if suite in kernels.DEBUG:
         if kernels.cached(suite) is None:
             return f"there is no kernel {suite}; run scripts/vm debug-kernel {suite}"
-        _compile_for_guests(suite)
+        _compile_for_vms(suite)
         return None
     done = subprocess.run([VM, "fetch", suite], stdin=subprocess.DEVNULL, capture_output=True)
     said = done.stderr.decode().strip()
@@ -217,12 +217,12 @@ def unavailable(suite: str) -> str | None:
         return said
     if done.returncode:
         pytest.exit(f"scripts/vm fetch {suite} failed: {said}", returncode=1)
-    _compile_for_guests(suite)
+    _compile_for_vms(suite)
     return None
 
 
-def _compile_for_guests(suite: str) -> None:
-    """Fill the caches of compiled objects, which guests see: compiling there takes minutes."""
+def _compile_for_vms(suite: str) -> None:
+    """Fill the caches of compiled objects, which VMs see: compiling there takes minutes."""
     from support import recorded_steps  # compiles the core when imported
 
     from mltcp_tools.kernel.native import objects
@@ -230,11 +230,11 @@ def _compile_for_guests(suite: str) -> None:
     recorded_steps.simulator()
     for source in (CHECKOUT / "bpf").glob("*.bpf.c"):
         objects.build_object(source.name.removesuffix(".bpf.c"), kernels.require(suite).image)
-    folder = CHECKOUT / "tests" / "guest"
+    folder = CHECKOUT / "tests" / "VM"
     subprocess.run(["make", "-s", "-C", folder, f"OUT={CACHE / 'programs'}"], check=True)
 
 
-def _run_guest(
+def _run_vm(
     suite: str, folder: Path, items: Sequence[pytest.Item], minutes: float
 ) -> subprocess.CompletedProcess[str]:
     silence = LONG_S if any(item.get_closest_marker("full") for item in items) else SILENCE_S

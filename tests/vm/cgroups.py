@@ -1,4 +1,4 @@
-"""Cgroups for tests in a guest."""
+"""Cgroups for tests in a VM."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from guest.common import CACHE
 from vm.loading import MODULE, SLAB, insert, remove
+from vms.common import CACHE
 
 from mltcp_tools.kernel.backends import attributes, genl
 from mltcp_tools.kernel.backends.base import Flow, Job, JobParams

@@ -1,4 +1,4 @@
-"""Loading the kernel module in a guest, and connections that use it."""
+"""Loading the kernel module in a VM, and connections that use it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def insert(path: Path = FILE, parameters: str = "") -> None:
-    """Load a module, ours, without a process: in a guest each costs a tenth of a second."""
+    """Load a module, ours, without a process: in a VM each costs a tenth of a second."""
     with path.open("rb") as file:
         if libc.syscall(FINIT_MODULE, file.fileno(), parameters.encode(), 0):
             raise OSError(ctypes.get_errno(), "finit_module")

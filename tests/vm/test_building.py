@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from guest import kernels
-from guest.common import CHECKOUT
 from vm.bridge import QUICK, unavailable
+from vms import kernels
+from vms.common import CHECKOUT
 
 (SUITE,) = QUICK
 

@@ -1,5 +1,5 @@
 """Distributions of their own, with their Python and their kernel: the tools by pip, the module by
-DKMS, both in a guest. What is shown here goes into the table of supported systems.
+DKMS, both in a VM. What is shown here goes into the table of supported systems.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from guest import kernels
-from guest.common import CACHE, CHECKOUT
 from netns.clean_system import clean_system, files
 from vm.bridge import VM, unavailable
+from vms import kernels
+from vms.common import CACHE, CHECKOUT
 
 from mltcp_tools import __version__
 
@@ -27,7 +27,7 @@ pytestmark = [
     ),
 ]
 
-# The root as it is, in the guest: what is written there is the test's own.
+# The root as it is, in the VM: what is written there is the test's own.
 IN_ROOT = r"""
 set -eu
 for folder in proc sys dev; do mount --rbind /$folder "$1/$folder"; done
@@ -80,7 +80,7 @@ def made(suite: str, folder: Path, needed: str) -> Path:
 
 @pytest.fixture
 def folder(suite: str) -> Iterator[Path]:
-    """A folder that guests see, too: they have a /tmp of their own."""
+    """A folder that VMs see, too: they have a /tmp of their own."""
     found = Path(tempfile.mkdtemp(prefix=f"{suite}-", dir=CACHE))
     yield found
     shutil.rmtree(found)
@@ -96,7 +96,7 @@ def inside(root: Path, *words: str) -> str:
 
 
 def ran(suite: str, root: Path, script: str) -> str:
-    """Run a script in the distribution, in a guest with its kernel; what it prints."""
+    """Run a script in the distribution, in a VM with its kernel; what it prints."""
     command = (VM, "run", suite, "--timeout=20min", "--", "sh", "-c", IN_ROOT, "sh")
     done = subprocess.run(
         [*command, root, script], stdin=subprocess.DEVNULL, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""vagrant/provision.sh and the Debian package in a guest, on a Debian of their own.
+"""vagrant/provision.sh and the Debian package in a VM, on a Debian of their own.
 
 The Debian is the root of the box that `vagrant/try --box` makes, with provision.sh run in it once;
 here it is used by the kernel that its module was built for.
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from guest import kernels
-from guest.common import CACHE, CHECKOUT
 from vm.bridge import QUICK, VM, unavailable
+from vms import kernels
+from vms.common import CACHE, CHECKOUT
 
 from mltcp_tools import __version__
 
@@ -25,7 +25,7 @@ PACKAGE = f"tcp-mltcp-dkms_{__version__}-1_all.deb"
 
 pytestmark = pytest.mark.full
 
-# Changes to the Debian are made in a layer over it, in the guest's memory. What the checkout has by
+# Changes to the Debian are made in a layer over it, in the VM's memory. What the checkout has by
 # now is what the machines of Vagrant get.
 IN_DEBIAN = r"""
 set -eu
@@ -38,7 +38,7 @@ mkdir -p /tmp/debian/deb
 mount --bind "$2" /tmp/debian/opt/mltcp
 mount --bind "$3" /tmp/debian/deb
 for folder in proc sys dev; do mount --rbind /$folder /tmp/debian/$folder; done
-# The kernel looks for modules in the guest's root; here the Debian's are meant.
+# The kernel looks for modules in the VM's root; here the Debian's are meant.
 printf '#!/bin/sh\nexec chroot /tmp/debian /sbin/modprobe "$@"\n' >/tmp/modprobe
 chmod +x /tmp/modprobe
 echo /tmp/modprobe >/proc/sys/kernel/modprobe
@@ -50,7 +50,7 @@ exec chroot /tmp/debian /usr/bin/env -i HOME=/root LC_ALL=C.UTF-8 \
 
 @pytest.fixture(scope="module")
 def debian() -> str:
-    """The kernel's release that the Debian and the guest have in common."""
+    """The kernel's release that the Debian and the VM have in common."""
     if reason := unavailable(SUITE):
         pytest.skip(reason)
     done = subprocess.run(
@@ -62,19 +62,19 @@ def debian() -> str:
     release = next((ROOT / "lib/modules").iterdir()).name
     kernel = kernels.require(SUITE)
     if release != kernel.version:
-        pytest.skip(f"the box has kernel {release}, the guest {kernel.version}: fetch them anew")
+        pytest.skip(f"the box has kernel {release}, the VM {kernel.version}: fetch them anew")
     return release
 
 
 @pytest.fixture
 def deb() -> Iterator[Path]:
-    """A folder that the guest sees, too: it has a /tmp of its own."""
+    """A folder that the VM sees, too: it has a /tmp of its own."""
     with tempfile.TemporaryDirectory(prefix="deb-", dir=CACHE) as folder:
         yield Path(folder)
 
 
 def run(script: str, deb: Path) -> str:
-    """Run a script in the Debian in a guest; what it prints."""
+    """Run a script in the Debian in a VM; what it prints."""
     done = subprocess.run(
         [
             *(VM, "run", SUITE, "--timeout=20min", "--", "sh", "-c", IN_DEBIAN, "sh"),

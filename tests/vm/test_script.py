@@ -1,4 +1,4 @@
-"""scripts/vm itself: what comes out of a guest, and how its ends are told apart."""
+"""scripts/vm itself: what comes out of a VM, and how its ends are told apart."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import uuid
 from pathlib import Path
 
 import pytest
-from guest.boot import LOG_PROBLEM, PANIC, QEMU_FAILED, TIMEOUT
-from guest.common import CHECKOUT, LACKING
 from vm.bridge import QUICK, VM, unavailable
+from vms.boot import LOG_PROBLEM, PANIC, QEMU_FAILED, TIMEOUT
+from vms.common import CHECKOUT, LACKING
 
 (SUITE,) = QUICK
 OFFLINE = ("unshare", "--net")
 
 
 @pytest.fixture(autouse=True)
-def _guests_can_be_had() -> None:
+def _vms_can_be_had() -> None:
     if reason := unavailable(SUITE):
         pytest.skip(reason)
 
@@ -34,7 +34,7 @@ def start(*words: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
 
 
 def run(*words: str, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of a command in a guest."""
+    """Exit status, standard output and standard error of a command in a VM."""
     with start(*words, options=options) as process:
         out, err = process.communicate()
     return process.returncode, out, err

@@ -59,7 +59,7 @@ def _host_limits(run: Run, lone: Mapping[str, Lone]) -> list[str]:
         f"The host, not the link, limits the jobs: {job} alone filled"
         f" {each.alone_s / each.best_s:.0%} of the link at best, where {FILLS:.0%} is the least,"
         f" with {CPUs:.1f} of {cpus} CPUs busy while it sent; see that the link's"
-        " `offloads` are on and its queue holds 136 KiB, lower its rate, or use a guest in virtual"
+        " `offloads` are on and its queue holds 136 KiB, lower its rate, or use a VM in virtual"
         " time."
         for job, each in measured_once(lone)
         if each.best_s and each.alone_s < FILLS * each.best_s and CPUs >= BUSY_PROCESSORS

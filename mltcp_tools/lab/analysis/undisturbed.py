@@ -18,7 +18,7 @@ from mltcp_tools.lab.runs.run import Run
 from mltcp_tools.lab.runs.tables import TABLES
 
 Key = tuple[str, int]
-INSTEAD = "`mltcp simulate` or a guest in virtual time shows it without the host"
+INSTEAD = "`mltcp simulate` or a VM in virtual time shows it without the host"
 """The ways left on a host that is never quiet."""
 
 

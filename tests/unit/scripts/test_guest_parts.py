@@ -1,4 +1,4 @@
-"""The parts of scripts/vm that take no guest to test."""
+"""The parts of scripts/vm that take no VM to test."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import struct
 import subprocess
 
 import pytest
-from guest.common import GuestError
-from guest.initramfs import CpioArchive
-from guest.kernels import unpack_kernel
-from guest.log import panic, problems
+from vms.common import VmError
+from vms.initramfs import CpioArchive
+from vms.kernels import unpack_kernel
+from vms.log import panic, problems
 
 BROKEN = """\
 [    9.1] BUG: unable to handle page fault for address: ffffc90000fd7f40
@@ -68,7 +68,7 @@ def test_a_kernel_is_unpacked_and_what_follows_it_ignored(pack) -> None:
 
 
 def test_a_kernel_packed_otherwise_is_refused() -> None:
-    with pytest.raises(GuestError, match="packed in a way"):
+    with pytest.raises(VmError, match="packed in a way"):
         unpack_kernel(image(b"BZh9"))
 
 

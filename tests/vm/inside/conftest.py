@@ -1,6 +1,6 @@
-"""Every test of this folder runs in a guest, once per kernel, as root, with the module installed.
+"""Every test of this folder runs in a VM, once per kernel, as root, with the module installed.
 
-Its fixtures and body are never run on the host. The marker `guest` says what a file's guest needs.
+Its fixtures and body are never run on the host. The marker `VM` says what a file's VM needs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from netns.following import mark  # noqa: F401
-from vm.bridge import GUEST, InGuest, OnHost, suites
+from vm.bridge import GUEST, InVm, OnHost, suites
 from vm.hostile import Client, module_loaded
 
 HERE = Path(__file__).parent
@@ -18,33 +18,33 @@ _HOST = pytest.StashKey[OnHost]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "guest(cpus, mem, icount, append): what its guest needs")
+    config.addinivalue_line("markers", "VM(cpus, mem, icount, append): what its VM needs")
     if GUEST:
-        config.pluginmanager.register(InGuest(config))
+        config.pluginmanager.register(InVm(config))
     else:
         config.stash[_HOST] = OnHost(config)
 
 
 @pytest.fixture(autouse=True)
-def guest() -> str:
-    """The suite of the guest's kernel; given by pytest_generate_tests."""
+def VM() -> str:
+    """The suite of the VM's kernel; given by pytest_generate_tests."""
     raise NotImplementedError
 
 
 @pytest.hookimpl(trylast=True)  # last, so that ids end in it, whatever loads this file when
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    metafunc.parametrize("guest", suites(metafunc.config))
+    metafunc.parametrize("VM", suites(metafunc.config))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     if not GUEST and HERE in item.path.parents:
-        # The first test of a guest waits for all of them here; the limit is the guest's.
+        # The first test of a VM waits for all of them here; the limit is the VM's.
         item.add_marker(pytest.mark.timeout(0))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("bpf") and not Path("/sys/kernel/btf/vmlinux").exists():
-        pytest.skip("this guest's kernel has no BTF, so no congestion control in BPF")
+        pytest.skip("this VM's kernel has no BTF, so no congestion control in BPF")
 
 
 @pytest.hookimpl(tryfirst=True)

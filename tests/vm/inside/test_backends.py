@@ -1,6 +1,6 @@
 """The tests of the backend interface, on both backends; the host's kernel may load no module.
 
-eBPF's take minutes in a guest and run on the host too: here only with --full.
+eBPF's take minutes in a VM and run on the host too: here only with --full.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from vm.hostile import PROGRAMS
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 
-pytestmark = pytest.mark.guest(icount=True)
-MANY_CPUS = pytest.mark.guest(icount=True, append="possible_cpus=256")
+pytestmark = pytest.mark.VM(icount=True)
+MANY_CPUS = pytest.mark.VM(icount=True, append="possible_cpus=256")
 
 BOUNDS = {
     Variant("mltcp_reno", "reno"): 1.03,

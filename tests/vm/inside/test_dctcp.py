@@ -1,4 +1,4 @@
-"""mltcp_dctcp on both backends, with what only a guest's kernel has: dctcp, and RED that marks."""
+"""mltcp_dctcp on both backends, with what only a VM's kernel has: dctcp, and RED that marks."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from guest.kernels import DEBUG
 from vm.hostile import KERNELS_OWN, PROGRAMS, Client, elsewhere, exchange, gone
 from vm.loading import FILE, connected, pair, remove
+from vms.kernels import DEBUG
 
 from mltcp_tools.kernel.backends import attributes, genl, get_backend
 from mltcp_tools.kernel.congestion_controls import offered_by
@@ -166,7 +166,7 @@ def unreclaimable_kib() -> int:
 
 
 @pytest.mark.full
-def test_a_soak_leaves_no_memory_behind(request: pytest.FixtureRequest, guest: str) -> None:
+def test_a_soak_leaves_no_memory_behind(request: pytest.FixtureRequest, VM: str) -> None:
     """As long as --minutes says. What the kernel keeps for the next time, it has after the first.
 
     On a debug kernel, which holds freed memory back to watch it, kmemleak looks for what is lost.
@@ -179,7 +179,7 @@ def test_a_soak_leaves_no_memory_behind(request: pytest.FixtureRequest, guest: s
     remove()
     grown = unreclaimable_kib() - before
     print(f"unreclaimable memory: {before} KiB before, {grown:+} KiB after")
-    if guest not in DEBUG:
+    if VM not in DEBUG:
         assert grown < SOAKED_KIB
 
 

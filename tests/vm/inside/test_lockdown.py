@@ -13,7 +13,7 @@ from netns.test_attach_kernel import test_no_process_is_touched  # noqa: F401
 
 from mltcp_tools.kernel.host import facts
 
-pytestmark = [pytest.mark.bpf, pytest.mark.guest(append="lockdown=confidentiality")]
+pytestmark = [pytest.mark.bpf, pytest.mark.VM(append="lockdown=confidentiality")]
 
 backend = backend_fixture(fresh_and_loaded, ["bpf"])
 

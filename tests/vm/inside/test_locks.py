@@ -20,7 +20,7 @@ from vm.loading import MODULE, connected, insert, remove
 
 from mltcp_tools.kernel.native.uapi import Attribute
 
-pytestmark = pytest.mark.guest(icount=True)
+pytestmark = pytest.mark.VM(icount=True)
 
 TRACING = Path("/sys/kernel/tracing")
 EVENT = TRACING / "events/mltcp/lock"

@@ -15,7 +15,7 @@ from netns.connections import connection_here
 
 from mltcp_tools.kernel.backends.base import Backend, Flow
 
-pytestmark = [pytest.mark.bpf, pytest.mark.guest(append="preempt=full")]
+pytestmark = [pytest.mark.bpf, pytest.mark.VM(append="preempt=full")]
 
 backend = backend_fixture(names=["bpf"])
 

@@ -1,6 +1,6 @@
 """A base that writes where the module keeps its pointer: see kmod/mltcp_state.c.
 
-It is tests/guest/modules/mltcp_fake_base.c, which has the name dctcp while it is loaded.
+It is tests/vm/programs/modules/mltcp_fake_base.c, which has the name dctcp while it is loaded.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.attach.switch import attach
 
-pytestmark = pytest.mark.full  # agents start slowly in a guest
+pytestmark = pytest.mark.full  # agents start slowly in a VM
 backend = backend_fixture(fresh_and_loaded, ["kmod"])
 
 RULES = "rules:\n  - {{job: caught, cgroup: {}, kinds: all, total: 20kB, gap: 1ms{}}}\n"

@@ -6,6 +6,6 @@ import pytest
 from netns.backends_here import BPF_IN_GUEST, backend_fixture, fresh_and_loaded
 from netns.test_scripted_peer import *  # noqa: F403
 
-pytestmark = pytest.mark.guest(icount=True)
+pytestmark = pytest.mark.VM(icount=True)
 
 backend = backend_fixture(fresh_and_loaded, [BPF_IN_GUEST, "kmod"])

@@ -1,4 +1,4 @@
-"""Whole runs of the testbed with what only a guest's kernel has: delay, RED, the module."""
+"""Whole runs of the testbed with what only a VM's kernel has: delay, RED, the module."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mltcp_tools.lab.testbed.run_experiment import run_experiment
 BPF = (pytest.mark.bpf, pytest.mark.full)
 
 EXPERIMENT = """\
-name: guest
+name: VM
 link: {rate: 20mbit, queue: 60kB, delay: 10ms, LINK}
 jobs:
   - {name: job, count: 2, bytes: 100kB, compute: 100ms, jitter: 5%}
@@ -41,7 +41,7 @@ def experiment(folder: Path, **words: str) -> Path:
     text = EXPERIMENT
     for word, value in words.items():
         text = text.replace(word, value)
-    path = folder / "guest.yaml"
+    path = folder / "VM.yaml"
     path.write_text(text)
     return path
 

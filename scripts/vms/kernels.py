@@ -1,4 +1,4 @@
-"""Debian kernels for guests: fetched by apt into the cache, unpacked, never installed."""
+"""Debian kernels for VMs: fetched by apt into the cache, unpacked, never installed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from guest.common import CACHE, LACKING, USAGE, GuestError, call, lock, missing, say
+from vms.common import CACHE, LACKING, USAGE, VmError, call, lock, missing, say
 
 SUITES = {
     "bookworm": "6.1",
     "bookworm-backports": "6.12",
     "trixie-backports": "7.x",
 }
-"""Debian suites whose kernel the tests in guests run on, and the kernel series each has."""
+"""Debian suites whose kernel the tests in VMs run on, and the kernel series each has."""
 
 UBUNTU = {"jammy": "5.15", "noble": "6.8"}
 """Suites of Ubuntu, likewise."""
@@ -53,7 +53,7 @@ STAMP = "fetched.json"
 
 @dataclass(frozen=True)
 class Kernel:
-    """An unpacked kernel of the cache. `version` is what uname -r says in a guest."""
+    """An unpacked kernel of the cache. `version` is what uname -r says in a VM."""
 
     suite: str
     version: str
@@ -95,12 +95,12 @@ def cached(suite: str) -> Kernel | None:
 def require(suite: str) -> Kernel:
     """The kernel as the cache has it, fetched first when it has none."""
     if suite not in (*FETCHED, *DEBUG):
-        raise GuestError(
+        raise VmError(
             f"{suite!r} is not a kernel; there are: {', '.join((*FETCHED, *DEBUG))}.", USAGE
         )
     found = cached(suite)
     if found is None and suite in DEBUG:
-        raise GuestError(
+        raise VmError(
             f"There is no kernel {suite} yet; run: scripts/vm debug-kernel {suite}", LACKING
         )
     return found or fetch(suite)
@@ -109,20 +109,20 @@ def require(suite: str) -> Kernel:
 def fetch(suite: str) -> Kernel:
     """The newest kernel of a suite, downloaded where the cache has an older one or none.
 
-    Without network the cached one serves; GuestError (3) where there is none.
+    Without network the cached one serves; VmError (3) where there is none.
     """
     if suite not in FETCHED:
-        raise GuestError(f"{suite!r} is not a suite; there are: {', '.join(FETCHED)}.", USAGE)
+        raise VmError(f"{suite!r} is not a suite; there are: {', '.join(FETCHED)}.", USAGE)
     if platform.machine() != "x86_64":
-        raise GuestError(f"Guests are x86_64 machines; this is {platform.machine()}.", LACKING)
+        raise VmError(f"VMs are x86_64 machines; this is {platform.machine()}.", LACKING)
     with lock(f"fetch-{suite}"):
         old = cached(suite)
         apt = Apt(f"apt-{suite}", suite_sources(suite))
         try:
             apt.update()
-        except GuestError as error:
+        except VmError as error:
             if old is None:
-                raise GuestError(
+                raise VmError(
                     f"The kernel of {suite} isn't cached and can't be fetched: {error}", LACKING
                 ) from None
             say(f"{error} Using the cached {suite} kernel, {old.version}.")
@@ -146,7 +146,7 @@ def fetch(suite: str) -> Kernel:
             call(["depmod", "-b", new, version])
             stamp = {"version": version, "files": files, "folder": str(kernel.folder)}
             (new / STAMP).write_text(json.dumps(stamp, indent=1))
-            with lock(suite):  # waits for guests that run the old one
+            with lock(suite):  # waits for VMs that run the old one
                 shutil.rmtree(kernel.folder, ignore_errors=True)
                 new.rename(kernel.folder)
         finally:
@@ -177,9 +177,9 @@ def _ubuntu_keyring() -> Path:
         with urllib.request.urlopen(f"{UBUNTU_ARCHIVE}/{UBUNTU_KEYS}", timeout=60) as answer:
             package = answer.read()
     except OSError as error:
-        raise GuestError(f"Ubuntu's keys can't be fetched ({error}).", LACKING) from None
+        raise VmError(f"Ubuntu's keys can't be fetched ({error}).", LACKING) from None
     if hashlib.sha256(package).hexdigest() != UBUNTU_KEYS_SHA256:
-        raise GuestError(f"{UBUNTU_ARCHIVE}/{UBUNTU_KEYS} isn't what it was.")
+        raise VmError(f"{UBUNTU_ARCHIVE}/{UBUNTU_KEYS} isn't what it was.")
     with tempfile.NamedTemporaryFile(suffix=".deb") as file:
         file.write(package)
         file.flush()
@@ -203,7 +203,7 @@ class Apt:
 
     def __init__(self, name: str, sources: list[str]) -> None:
         if not KEYRING.exists():
-            raise GuestError(
+            raise VmError(
                 f"{KEYRING} is missing; install the package debian-archive-keyring.", LACKING
             )
         base = CACHE / name
@@ -233,8 +233,8 @@ class Apt:
     def update(self) -> None:
         try:
             self._run("apt-get", "update")
-        except GuestError as error:
-            raise GuestError(f"The Debian archive can't be reached ({error}).", LACKING) from None
+        except VmError as error:
+            raise VmError(f"The Debian archive can't be reached ({error}).", LACKING) from None
 
     def depends(self, names: list[str]) -> set[str]:
         """Names of packages these depend on."""
@@ -321,7 +321,7 @@ def unpack_kernel(image: bytes) -> bytes:
             kernel = unpack(payload)
             if kernel.startswith(b"\x7fELF"):
                 return kernel
-    raise GuestError("The kernel image is packed in a way scripts/vm doesn't know.")
+    raise VmError("The kernel image is packed in a way scripts/vm doesn't know.")
 
 
 def unzstd(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The guest's first root: busybox, the modules it takes to mount the host's, our init."""
+"""The VM's first root: busybox, the modules it takes to mount the host's, our init."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import lzma
 from collections.abc import Mapping
 from pathlib import Path
 
-from guest.common import GuestError, missing
-from guest.kernels import Kernel, unzstd
+from vms.common import VmError, missing
+from vms.kernels import Kernel, unzstd
 
 BUSYBOX = Path("/bin/busybox")  # Debian's busybox-static: no libraries
 INIT = Path(__file__).with_name("init")
@@ -59,7 +59,7 @@ def read_module(path: Path) -> bytes:
         return unzstd(path.read_bytes())
     if path.suffix == ".ko":
         return path.read_bytes()
-    raise GuestError(f"{path.name} is packed in a way scripts/vm doesn't know.")
+    raise VmError(f"{path.name} is packed in a way scripts/vm doesn't know.")
 
 
 class CpioArchive:

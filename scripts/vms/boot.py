@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from guest import log
-from guest.common import CACHE, CHECKOUT, lock, missing, say
-from guest.initramfs import initramfs
-from guest.kernels import DEBUG, Kernel
+from vms import log
+from vms.common import CACHE, CHECKOUT, lock, missing, say
+from vms.initramfs import initramfs
+from vms.kernels import DEBUG, Kernel
 
 LOG_PROBLEM = 123
 TIMEOUT = 124
@@ -45,12 +45,12 @@ class Options:
 
     cpus: two where this process may use two, so that what races can race.
     icount: virtual time, one instruction a nanosecond; idle time is skipped. Slower, but free of
-        the host's load. The clock leaps while the guest waits for a file of the host, by a few
+        the host's load. The clock leaps while the VM waits for a file of the host, by a few
         ticks each, so what measures must not: what an emulator of the testbed loads is in the
-        guest's memory. One CPU only.
+        VM's memory. One CPU only.
     accel: "tcg", QEMU's own emulation, or "kvm"; never chosen by itself, as /dev/kvm exists on
         machines where it doesn't work.
-    silence: end the guest when the command writes nothing for so long.
+    silence: end the VM when the command writes nothing for so long.
     env: variables of the command. modules: folder to mount as /lib/modules, the kernel's own when
         None. log: where the console log is kept; without it, it is kept only after a failure.
     """
@@ -124,7 +124,7 @@ def _run_folder() -> Iterator[Path]:
 
 
 def _script(command: Sequence[str], env: Mapping[str, str]) -> str:
-    """A script that becomes the command, in the same folder as here if the guest has it."""
+    """A script that becomes the command, in the same folder as here if the VM has it."""
     here = Path.cwd()
     folder = here if here.is_relative_to(CHECKOUT) else CHECKOUT
     variables = {
@@ -140,7 +140,7 @@ def _script(command: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def _put_in_memory(folder: Path) -> list[Path]:
-    """Write memory.tar for the guest, and return the folders that are in it."""
+    """Write memory.tar for the VM, and return the folders that are in it."""
     packages = sorted((CHECKOUT / ".venv").glob("lib/python3*/site-packages"))
     candidates = [Path(sysconfig.get_path("stdlib")), CHECKOUT / "mltcp_tools"]
     candidates += [each / name for each in packages for name in LOADED]
@@ -172,14 +172,14 @@ def _qemu(kernel: Kernel, folder: Path, options: Options) -> list[str]:
             "init_on_alloc=0",  # what isn't set holds what was there before
             # The emulation gets as much CPU as the host has to spare.
             "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
-            # Without ticks an idle guest's clock leaps to the next timer, which may be far.
+            # Without ticks an idle VM's clock leaps to the next timer, which may be far.
             "nohz=off" if options.icount else "",
             options.append,
         )
     )
     p9 = "security_model=none,multidevs=remap"
     return [
-        *("setpriv", "--pdeathsig", "KILL", QEMU, "-name", "mltcp-guest", "-machine", "q35"),
+        *("setpriv", "--pdeathsig", "KILL", QEMU, "-name", "mltcp-VM", "-machine", "q35"),
         *speed,
         *("-m", options.mem, "-nodefaults", "-display", "none", "-no-reboot", "-net", "none"),
         *("-device", "virtio-rng-pci", "-serial", f"file:{folder}/console.log"),
@@ -247,7 +247,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def _judge(returned: int | None, folder: Path, options: Options) -> int:
-    """The exit status of the run, from what QEMU returned and the guest left behind."""
+    """The exit status of the run, from what QEMU returned and the VM left behind."""
     console = options.log or folder / "console.log"
     text = (folder / "console.log").read_text(errors="replace")
     found = log.problems(text)
@@ -258,7 +258,7 @@ def _judge(returned: int | None, folder: Path, options: Options) -> int:
         limit = f"{options.timeout:g} s"
         if options.silence < math.inf:
             limit += f", or was silent for {options.silence:g} s"
-        say(f"The guest {ready} within {limit}; see {console}")
+        say(f"The VM {ready} within {limit}; see {console}")
         return TIMEOUT
     if returned < 0:
         say(f"QEMU was ended by {signal.Signals(-returned).name}; see {console}")
@@ -271,7 +271,7 @@ def _judge(returned: int | None, folder: Path, options: Options) -> int:
     except FileNotFoundError:
         why = log.panic(text)
         what = f"panicked ({why})" if why else "went down before the command was done"
-        say(f"The guest's kernel {what}; see {console}")
+        say(f"The VM's kernel {what}; see {console}")
         return PANIC
     if found and not options.allow_log_problems:
         say(f"The command ended with {status}, but the kernel's log has problems; see {console}")

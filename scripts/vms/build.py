@@ -1,6 +1,6 @@
 """Builds the kernel module for a kernel of the cache, with the compiler that kernel wants.
 
-And the modules that tests load beside it, of tests/guest/modules.
+And the modules that tests load beside it, of tests/vm/programs/modules.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from guest.common import CACHE, CHECKOUT, LACKING, GuestError, call, lock, say
-from guest.kernels import UBUNTU, Kernel, suite_sources
+from vms.common import CACHE, CHECKOUT, LACKING, VmError, call, lock, say
+from vms.kernels import UBUNTU, Kernel, suite_sources
 
 MODULE = "tcp_mltcp.ko"
 
-FOR_TESTS = Path("tests", "guest", "modules")
+FOR_TESTS = Path("tests", "VM", "modules")
 
 CHROOTED = {"trixie-backports": "trixie", "noble": "trixie"}
 """Suites whose kernels need a newer compiler and C library than Debian 12's, and who has them."""
@@ -34,7 +34,7 @@ BUILT = (".ko", ".o", ".a", ".mod", ".cmd", ".mod.c", ".order", ".symvers")
 
 @dataclass(frozen=True)
 class Module:
-    """The module built for a kernel. `modules`: a folder to mount as the guest's /lib/modules.
+    """The module built for a kernel. `modules`: a folder to mount as the VM's /lib/modules.
 
     That folder is the kernel's own with tcp_mltcp.ko and the tests' modules in VERSION/updates,
     listed by depmod: installed, and so loadable by their names, but not loaded.
@@ -60,7 +60,7 @@ def build_module(kernel: Kernel) -> Module:
                 new.rename(folder)
             finally:
                 shutil.rmtree(new, ignore_errors=True)
-        # Guests may run with some of the others.
+        # VMs may run with some of the others.
         old = sorted(builds.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT]
         for path in old:
             shutil.rmtree(path)
@@ -92,7 +92,7 @@ def _make(kernel: Kernel, command: list[str]) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         print(done.stdout + done.stderr, file=sys.stderr)
-        raise GuestError(f"A module could not be built for {kernel.version}; see above.")
+        raise VmError(f"A module could not be built for {kernel.version}; see above.")
 
 
 def _describe(kernel: Kernel, modules: list[Path]) -> None:
@@ -154,7 +154,7 @@ def _chroot(suite: str) -> Path:
         if stamp.exists() and stamp.read_text() == wanted:
             return root
         if os.geteuid() != 0:
-            raise GuestError(f"Building for {suite} needs a chroot, and so root.", LACKING)
+            raise VmError(f"Building for {suite} needs a chroot, and so root.", LACKING)
         say(f"making {root} with the compiler of {suite}, about 500 MB")
         shutil.rmtree(root, ignore_errors=True)
         new = Path(tempfile.mkdtemp(prefix=f".new-{suite}-root-", dir=CACHE))

@@ -20,7 +20,7 @@
 
 #define ROUND_SECONDS 8 /* for each hundred sockets */
 
-/* Counted in naps, for the clock leaps where the whole guest was stopped. */
+/* Counted in naps, for the clock leaps where the whole VM was stopped. */
 #define STUCK_SECONDS 150
 #define MORE_SECONDS 300 /* at most, for what hasn't happened yet: machines differ in speed */
 

@@ -19,7 +19,7 @@ LACKING = 3
 """Exit statuses of the mltcp command, which scripts/vm shares: 3 = this machine lacks something."""
 
 
-class GuestError(Exception):
+class VmError(Exception):
     """One sentence for the user, and the exit status that goes with it."""
 
     def __init__(self, message: str, status: int = FAILED) -> None:
@@ -38,7 +38,7 @@ def call(
     env: Mapping[str, str] | None = None,
     hint: str = "",
 ) -> str:
-    """Standard output of a tool; GuestError with the end of what it said when it fails."""
+    """Standard output of a tool; VmError with the end of what it said when it fails."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(
@@ -48,19 +48,19 @@ def call(
         raise missing(words[0]) from None
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
-        raise GuestError(
+        raise VmError(
             f"{shlex.join(words[:3])} failed ({done.returncode}): {' '.join(said[-5:])}{hint}"
         )
     return done.stdout
 
 
-def missing(tool: str) -> GuestError:
-    return GuestError(f"{tool} is not installed; run scripts/setup --dev.", LACKING)
+def missing(tool: str) -> VmError:
+    return VmError(f"{tool} is not installed; run scripts/setup --dev.", LACKING)
 
 
 @contextlib.contextmanager
 def lock(name: str, *, shared: bool = False) -> Iterator[None]:
-    """Hold CACHE/NAME.lock: fetching and building exclude each other, guests exclude fetching."""
+    """Hold CACHE/NAME.lock: fetching and building exclude each other, VMs exclude fetching."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)

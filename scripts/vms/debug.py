@@ -8,8 +8,8 @@ import re
 import shutil
 from pathlib import Path
 
-from guest.common import CACHE, LACKING, GuestError, call, lock, missing, say
-from guest.kernels import DEBUG, STAMP, Apt, Kernel, cached, suite_sources
+from vms.common import CACHE, LACKING, VmError, call, lock, missing, say
+from vms.kernels import DEBUG, STAMP, Apt, Kernel, cached, suite_sources
 
 SOURCE = re.compile(r"linux-source-\d")
 TOOLS = ("bc", "bison", "flex", "gcc", "make", "xz")
@@ -36,7 +36,7 @@ NET_SCH_CODEL NET_SCH_SFQ NET_SCH_PRIO NET_SCH_INGRESS NET_CLS NET_CLS_U32 NET_C
 NET_CLS_MATCHALL NET_ACT_MIRRED NET_CLS_ACT
 """
 
-# Parts of the kernel's default configuration that no guest has; half of the time it takes to build.
+# Parts of the kernel's default configuration that no VM has; half of the time it takes to build.
 # Type information for BPF would take as long again, so the eBPF backend can't run on this kernel.
 WITHOUT = """
 DRM FB SOUND USB_SUPPORT WIRELESS WLAN RFKILL HID_SUPPORT ETHERNET MACINTOSH_DRIVERS ATA SCSI MD
@@ -64,9 +64,9 @@ def build_debug_kernel(name: str, *, configure_only: bool = False) -> Path:
         old = cached(name)
         try:
             apt.update()
-        except GuestError as error:
+        except VmError as error:
             if old is None:
-                raise GuestError(f"The debug kernel can't be built: {error}", LACKING) from None
+                raise VmError(f"The debug kernel can't be built: {error}", LACKING) from None
             say(f"{error} Using the cached debug kernel, {old.version}.")
             return old.folder
         source = max(filter(SOURCE.match, apt.depends(["linux-source"])))
@@ -123,7 +123,7 @@ def _unpack(apt: Apt, source: str, tree: Path) -> None:
 
 
 def _configure(tree: Path) -> None:
-    """The kernel's default configuration with our part; GuestError where that was not taken."""
+    """The kernel's default configuration with our part; VmError where that was not taken."""
     call(["make", "-s", "-C", tree, "x86_64_defconfig"])
     fragment = tree / "mltcp.config"
     fragment.write_text(_fragment())
@@ -136,7 +136,7 @@ def _configure(tree: Path) -> None:
         if not re.search(rf"^CONFIG_{name}=y$", config, re.MULTILINE)
     ]
     if lost:
-        raise GuestError(f"The kernel's configuration didn't take {', '.join(lost)}.")
+        raise VmError(f"The kernel's configuration didn't take {', '.join(lost)}.")
 
 
 def _remove_objects(tree: Path) -> None:

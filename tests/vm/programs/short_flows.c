@@ -5,7 +5,7 @@
  * WAY connect: connect, send 1 kB, close; WAY request: a request of 1 kB and its answer of 100
  * bytes on one connection, 2 ms after the one before. In each round every congestion control named
  * takes COUNT of them at both ends. Prints each name with the median, the least and the most of its
- * rounds, nanoseconds for one: in a guest in virtual time, instructions. Pauses don't count.
+ * rounds, nanoseconds for one: in a VM in virtual time, instructions. Pauses don't count.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
