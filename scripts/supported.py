@@ -28,10 +28,10 @@ TESTS = {
         for suite in ("bookworm", "trixie")
     },
     **{
-        f"VM-{suite}": [f"tests/vm/inside/{_TRAFFIC}", "--vms", suite]
+        f"vm-{suite}": [f"tests/vm/inside/{_TRAFFIC}", "--vms", suite]
         for suite in (*kernels.SUITES, "noble")
     },
-    "VM-jammy": [
+    "vm-jammy": [
         f"tests/vm/inside/{_TRAFFIC}[kmod-jammy]",
         *("tests/vm/inside/test_refusing.py", "--vms", "jammy"),
     ],

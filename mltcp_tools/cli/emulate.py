@@ -190,7 +190,7 @@ def _described(options: dict[str, Any]) -> JobSpec:
 
     time_shifts = {
         field: options[name]
-        for name, field in (("slot", "period_s"), ("shift", "shift_s"), ("realign", "realign"))
+        for name, field in (("period", "period_s"), ("shift", "shift_s"), ("realign", "realign"))
         if options[name] is not None
     }
     if time_shifts and "period_s" not in time_shifts:

@@ -7,9 +7,9 @@ times over all jobs and repetitions, and what a variant gains over reno: a small
 may be all of a gain. An effect below the error of its rule's gains is none (`UNTOLD`).
 
 Besides an experiment's own variants, those of CONTENDED run under rates from feedback, priorities,
-and with as many fewer bytes as aggregation of four servers sends; where all jobs can have turns
-they run in those, without jitter, as the packet simulator knows of no turns: its jobs are given
-computing times that begin their bursts when it is their turn.
+and with as many fewer bytes as aggregation of four servers sends; where all jobs can have
+time_shifts they run in those, without jitter, as the packet simulator knows of no time_shifts: its
+jobs are given computing times that begin their bursts when it is their slot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from support.as_flows import flow_job, flow_times, lag_s, run
 
 from mltcp_tools.clusters.engine.library import Phase, Rule
 from mltcp_tools.clusters.rules import FAIR, MEASURED, PRIORITIES, RATES, TWO_WAY
-from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_turns
+from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.experiment import Experiment
@@ -39,7 +39,7 @@ from mltcp_tools.lab.experiments.tasks import Task, parameters_of, tasks_of
 from mltcp_tools.lab.experiments.treatments import (
     PrioritiesSettings,
     RatesSettings,
-    TurnsSettings,
+    TimeShiftSettings,
 )
 from mltcp_tools.lab.experiments.variants import ALONE, Variant
 from mltcp_tools.lab.planning.network import PAYLOAD
@@ -127,7 +127,7 @@ class Case:
 
     @property
     def bound_like(self) -> bool:
-        """Return whether the jobs took turns, or had the link to themselves."""
+        """Return whether the jobs took time_shifts, or had the link to themselves."""
         if self.bound_s is None:
             return self.variant == ALONE
         return self.packets_s <= self.bound_s * (1 + _BOUND_LIKE)
@@ -222,45 +222,45 @@ def _contended(experiment: Experiment) -> list[Case]:
         _case(experiment, name, PRIORITIES_VARIANT, PRIORITIES),
         _case(summed, name, Variant("aggregation", "reno"), MEASURED["reno"]),
     ]
-    turns = _turns_case(experiment)
-    return cases if turns is None else [*cases, turns]
+    time_shifts = _turns_case(experiment)
+    return cases if time_shifts is None else [*cases, time_shifts]
 
 
 def _turns_case(experiment: Experiment) -> Case | None:
-    """The jobs in turns, without jitter; None where they don't fit."""
+    """The jobs in time_shifts, without jitter; None where they don't fit."""
     jobs = tuple(dataclasses.replace(job, jitter=0.0, start=0.0) for job in experiment.jobs)
     if any(job.bursts > 1 for job in jobs):
         return None
     sharing = [Sharing(job.name, (Phase(job.compute, job.bytes, {0: 1.0}),)) for job in jobs]
-    turns = plan_turns(regular(servers=1, rate_bps=experiment.link.rate), sharing)
-    if len(turns) < len(jobs):
+    time_shifts = plan_time_shifts(regular(servers=1, rate_bps=experiment.link.rate), sharing)
+    if len(time_shifts) < len(jobs):
         return None
     iterations = experiment.iterations_of(jobs[0])
     timed, flows = [], []
     for number, job in enumerate(jobs):
-        turn, spec = turns[job.name], job.spec(iterations=iterations, seed=1)
+        slot, spec = time_shifts[job.name], job.spec(iterations=iterations, seed=1)
         isolated_s = job.bytes * 8 / (experiment.link.rate * PAYLOAD) + lag_s(experiment, spec)
-        compute_s = turn.turn_s - isolated_s
-        start_s = (turn.due_s - compute_s) % turn.turn_s
+        compute_s = slot.period_s - isolated_s
+        start_s = (slot.due_s - compute_s) % slot.period_s
         timed.append(dataclasses.replace(job, compute=compute_s, start=start_s))
         flows.append(
             dataclasses.replace(
                 flow_job(experiment, Task(job.name, number, spec), 1, number, {}),
                 start_s=start_s,
-                turn_s=turn.turn_s,
+                period_s=slot.period_s,
                 due_s=start_s + compute_s,
-                slack_s=SLACK * turn.turn_s,
+                slack_s=SLACK * slot.period_s,
             )
         )
-    variant, rule = Variant(TurnsSettings.name, "reno"), MEASURED["reno"]
-    in_turns = dataclasses.replace(experiment, jobs=tuple(timed))
+    variant, rule = Variant(TimeShiftSettings.name, "reno"), MEASURED["reno"]
+    in_slots = dataclasses.replace(experiment, jobs=tuple(timed))
     return Case(
         experiment.name,
         variant.name,
         rule.name,
-        _mean(_packets(in_turns, variant, 1)),
+        _mean(_packets(in_slots, variant, 1)),
         float(np.mean(run(experiment, flows, rule))),
-        float(np.mean([turn.turn_s for turn in turns.values()])),
+        float(np.mean([slot.period_s for slot in time_shifts.values()])),
     )
 
 

@@ -85,12 +85,12 @@ class SimulatedWorld(World):
         self._now += longest
         return found
 
-    def begin_slot(self) -> int:
+    def begin_period(self) -> int:
         self._begun.append(self._now)
         return len(self._begun) - 1
 
-    def end_slot(self, slot: int) -> Counted:
-        came = self._begun[slot] < self.third_s < self._now
+    def end_period(self, period: int) -> Counted:
+        came = self._begun[period] < self.third_s < self._now
         return Counted(["Job third began meanwhile."] if came else [], {})
 
     def unlike(self, one: int, other: int) -> list[str]:

@@ -14,7 +14,7 @@ The agent's configuration file is a list of such rules:
       share: 5%                  # of the time that all jobs run what they ran before
       slower: 2%                 # a job proven to be slower with mltcp, by this share or more,
       then: detach               # or report: is detached, or only reported
-      turn: 60s                  # length of a turn of either
+      period: 60s                # length of a period of either
     rules:
       - job: gpt2                # without it: only processes that tell a name through the hooks
         cgroup: [job_1234]       # any of: pid, tree, command, cgroup, port, netns, user; all that
@@ -62,7 +62,7 @@ _LARGEST = 1 << 20
 _TARGETS = ("pid", "tree", "command", "cgroup", "port", "netns", "user")
 _GIVEN = ("slope", "intercept")
 _TOP = ("rules", "follow", "on_stop", "tcp_usec_ts", "priorities", "prove")
-_PROVE = ("share", "slower", "then", "turn")
+_PROVE = ("share", "slower", "then", "period")
 _THEN = ("detach", "report")
 _PRIORITIES = ("interfaces", "weight", "levels", "controller")
 _CONTROLLERS = ("here", "elsewhere")
@@ -197,14 +197,16 @@ def _prove(section: Section | None) -> Standing | None:
         return None
     share = section.get("share", parse_fraction, 0.05)
     slower = section.get("slower", parse_fraction, 0.02)
-    turn_s = section.get("turn", parse_seconds, 60.0)
+    period_s = section.get("period", parse_seconds, 60.0)
     if not 0 < share <= 0.5:
         raise section.error("is not above 0 and up to 50%.", "share")
     if not 0 <= slower <= 1:
         raise section.error("is not 0% to 100%.", "slower")
-    if not 1 <= turn_s <= 3600:
-        raise section.error("is not 1s to 3600s.", "turn")
-    return Standing(share, slower, section.get("then", choice(_THEN), "detach") == "detach", turn_s)
+    if not 1 <= period_s <= 3600:
+        raise section.error("is not 1s to 3600s.", "period")
+    return Standing(
+        share, slower, section.get("then", choice(_THEN), "detach") == "detach", period_s
+    )
 
 
 def _priorities(section: Section | None) -> Prioritised | None:

@@ -35,7 +35,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> WatchedBackend:
     backend = WatchedBackend([Job(1, "a")], [], [event(1, 1, n, n, n + 0.1) for n in range(9)])
     monkeypatch.setattr(watch, "get_backend", lambda name: backend)
     # An agent that runs here knows other jobs by the same ids.
-    monkeypatch.setattr("mltcp_tools.live.observe.watch.read_boards", dict)
+    monkeypatch.setattr("mltcp_tools.live.observe.watch.read_follower_states", dict)
     monkeypatch.setattr(backend, "iterations", lambda: Interrupted([]))
     return backend
 

@@ -16,8 +16,8 @@ from mltcp_tools.lab.experiments.treatments import Settings
 def test_every_treatment_of_variants_has_a_rule() -> None:
     assert REGISTRY.keys() <= TREATMENTS.keys()
     # Over mltcp, one that decides by itself who gets what would be the same again.
-    assert TREATMENTS["mltcp+time-shifts"].rule is TWO_WAY["mltcp"]
-    assert TREATMENTS["mltcp+time-shifts"].time_shifts
+    assert TREATMENTS["mltcp+time_shifts"].rule is TWO_WAY["mltcp"]
+    assert TREATMENTS["mltcp+time_shifts"].time_shifts
     assert "mltcp+rates" not in TREATMENTS
 
 

@@ -45,7 +45,7 @@ int main(void)
 			.neighbour = i == 3,
 			.trace_ns = 1000000,
 			.due_ns = 30000000,
-			.turn_ns = i == 0 ? 100000000 : 0,
+			.period_ns = i == 0 ? 100000000 : 0,
 			.realign_ns = 10000000,
 			.both = i == 2,
 			.chunk = i == 2 ? 10000 : 0,

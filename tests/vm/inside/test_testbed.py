@@ -22,7 +22,7 @@ from mltcp_tools.lab.testbed.run_experiment import run_experiment
 BPF = (pytest.mark.bpf, pytest.mark.full)
 
 EXPERIMENT = """\
-name: VM
+name: vm
 link: {rate: 20mbit, queue: 60kB, delay: 10ms, LINK}
 jobs:
   - {name: job, count: 2, bytes: 100kB, compute: 100ms, jitter: 5%}

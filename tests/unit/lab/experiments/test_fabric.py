@@ -77,7 +77,7 @@ def test_connections_spread_over_the_spines_alike_in_every_variant() -> None:
     (
         "{cc: reno}",
         "{cc: reno, treatment: {time_shifts: {}}}",
-        "f.yaml:7: variants: reno has time shifts, which there isn't in a fabric",
+        "f.yaml:7: variants: reno has time_shifts, which there isn't in a fabric",
     ),
     (
         "variants:",

@@ -127,7 +127,7 @@ def test_several_links_take_the_place_of_the_one_of_the_defaults() -> None:
 
 
 def test_a_fabric_takes_the_place_of_the_link_of_the_defaults() -> None:
-    text = "name: m\ndefaults: {experiment: two-jobs}\nmixes: {one: {experiment: rings}}\n"
+    text = "name: m\ndefaults: {experiment: two-jobs}\nscenarios: {one: {experiment: rings}}\n"
     assert parse_matrix(text, "m.yaml").scenarios["one"].fabric is not None
 
 

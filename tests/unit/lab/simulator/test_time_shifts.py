@@ -19,7 +19,7 @@ from mltcp_tools.lab.simulator.modelled import modelled
 from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
 
 TEXT = """\
-name: time shifts
+name: time-shifts
 link: {rate: 200mbit, queue: 30kB}
 jobs: [{count: 3, bytes: 2.5MB, compute: 250ms, start: random}]
 variants:

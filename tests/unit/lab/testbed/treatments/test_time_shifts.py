@@ -82,7 +82,7 @@ def test_an_variant_says_whether_it_has_a_plan() -> None:
 
 
 @mistakes(
-    ("{time_shifts: {}}", "{slot: {}}", r"small.yaml:7: .*did you mean time shifts"),
+    ("{time_shifts: {}}", "{time_shift: {}}", r"small.yaml:7: .*did you mean time_shifts"),
     ("{time_shifts: {}}", "{time_shifts: {rom: 1%}}", r"small.yaml:7: .*did you mean room"),
     ("treatment: {time_shifts: {}}", "plan: true", r"small.yaml:7: .*plan"),
     ("room: 3%", "room: -1%", "not a fraction|outside 0 to 1"),
