@@ -4,12 +4,15 @@
     a table, and the command, version, host and date that made it
     <!-- end -->
 
-`python -m support.result_tables PAGE FOLDER...` puts those of finished matrices into a page.
+`python -m support.result_tables PAGE FOLDER...` puts those of finished matrices into a page, and
+fails where a captured gain is below the interval of the table that it replaces. Without arguments
+it makes README's summary again, from the pages.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -218,10 +221,70 @@ def _cell(kernel_s: float, simulated_s: float) -> str:
     return f"{kernel_s * 1e3:.0f} / {simulated_s * 1e3:.0f} ({simulated_s / kernel_s - 1:+.1%})"
 
 
-def main(page: Path, folders: Sequence[Path]) -> None:
+ROOT = Path(__file__).parents[2]
+SUMMARISED = (
+    ("mltcp_tools/lab/experiments/RESULTS.md", "headline", "emulated"),
+    ("tests/bench/RESULTS.md", "training", "PyTorch, 2 ranks"),
+    ("tests/bench/RESULTS.md", "training, 4 ranks", "PyTorch, 4 ranks"),
+)
+"""(page, name of the table, what ran its jobs) of each table that README sums up."""
+_CELL = re.compile(r"^([\d.]+) \(.*\) / ([\d.]+)$")
+_GAIN = re.compile(r"^\| (`[^`]+`) \|.* (-?\d+\.\d+) \[(-?\d+\.\d+), (-?\d+\.\d+)\] \|$", re.M)
+
+
+def between(page: str, name: str) -> str:
+    """The part of a page between the marks of that name; "" where there are none."""
+    return page.partition(f"<!-- results: {name} -->\n")[2].partition("<!-- end -->")[0]
+
+
+def summary() -> str:
+    """README's table: of each scenario `mltcp` against the better of Reno and CUBIC, by the mean
+    and by the 99th percentile of iteration times."""
+    lines = [["jobs", "", "better base, ms", "mltcp, ms", "mean", "99th percentile"]]
+    for page, name, ran in SUMMARISED:
+        table = between((ROOT / page).read_text(encoding="utf-8"), name).strip().splitlines()
+        rows = [
+            [cell.strip() for cell in row.strip("| ").split(" | ")]
+            for row in table
+            if row[:1] == "|"
+        ]
+        columns = [cell.strip("* ") for cell in rows[0]]
+        for row in rows[2:]:
+            cells = dict(zip(columns[-len(row) + 1 :], row[1:], strict=True))
+            times = {
+                variant: tuple(map(float, found.groups()))
+                for variant in ("cubic", "reno", "mltcp")
+                if (found := _CELL.match(cells[variant]))
+            }
+            own = times.pop("mltcp")
+            base, best = min(times.items(), key=lambda item: item[1][0])
+            lines.append(
+                [
+                    row[0],
+                    ran,
+                    f"{best[0]:g} ({'CUBIC' if base == 'cubic' else 'Reno'})",
+                    f"{own[0]:g}",
+                    *(f"{100 * (a / b - 1):+.0f} %" for a, b in zip(own, best, strict=True)),
+                ]
+            )
+    return markdown(lines)
+
+
+def fallen(old: str, new: str) -> list[str]:
+    """Scenarios whose captured gain is below the interval that the replaced table gave it."""
+    before = {row[0]: row for row in _GAIN.findall(old)}
+    return [
+        f"{name}: a captured gain of {gain}, which was {before[name][1]} [{before[name][2]},"
+        f" {before[name][3]}]; say why in the commit."
+        for name, gain, _, _ in _GAIN.findall(new)
+        if name in before and float(gain) < float(before[name][2])
+    ]
+
+
+def main(page: Path, folders: Sequence[Path]) -> list[str]:
     """Put the tables of these folders into the page, and how far kernel and simulator agree; a
-    matrix whose name the page lacks gets a section at its end."""
-    text = page.read_text(encoding="utf-8")
+    matrix whose name the page lacks gets a section at its end. Returns the gains that fell."""
+    old = text = page.read_text(encoding="utf-8")
     runs = {run.name: run for run in map(load_matrix_run, folders)}
     for name, run in runs.items():
         text = put_table(_with_marks(text, name), run)
@@ -232,6 +295,7 @@ def main(page: Path, folders: Sequence[Path]) -> None:
             said = "Mean iteration on the kernel / simulated, milliseconds, and the difference."
             text = put_between(_with_marks(text, title), title, f"{said}\n\n{table}")
     replace_file(page, text.encode())
+    return [each for name in runs for each in fallen(between(old, name), between(text, name))]
 
 
 def _with_marks(page: str, name: str) -> str:
@@ -240,4 +304,7 @@ def _with_marks(page: str, name: str) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [Path(each) for each in sys.argv[2:]])
+    if sys.argv[1:]:
+        sys.exit("\n".join(main(Path(sys.argv[1]), [Path(each) for each in sys.argv[2:]])) or 0)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    replace_file(ROOT / "README.md", put_between(readme, "summary", summary()).encode())

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.result_tables import agreement_table, load_matrix_run, main, put_table
+from support.result_tables import (
+    agreement_table,
+    between,
+    fallen,
+    load_matrix_run,
+    main,
+    put_table,
+    summary,
+)
 from support.run_folders import experiment, make_run
 
 from mltcp_tools.base.errors import UsageError
@@ -99,3 +107,20 @@ def test_a_simulated_matrix_is_held_against_the_kernels(matrix: Path, tmp_path: 
     assert "## small: kernel and simulator\n" in text
     assert text.count("(+50.0%)") == 1
     assert agreement_table({"scenarios": {}}, document) == ""
+
+
+def test_readme_sums_up_the_published_tables() -> None:
+    readme = (Path(__file__).parents[4] / "README.md").read_text()
+    assert between(readme, "summary") == f"{summary()}\n", "run: python -m support.result_tables"
+
+
+def test_gain_below_the_replaced_interval_has_fallen() -> None:
+    row = (
+        "| `four-jobs` | 514 (507 to 521) / 723 | 469 (465 to 473) / 636 | 455 / 483 | {} [{},"
+        " {}] |"
+    )
+    old = row.format("0.90", "0.83", "0.95")
+    assert fallen(old, row.format("0.84", "0.70", "0.90")) == []
+    (said,) = fallen(old, row.format("0.80", "0.70", "0.90"))
+    assert said.startswith("`four-jobs`: a captured gain of 0.80, which was 0.90 [0.83, 0.95]")
+    assert fallen("", row.format("0.10", "0.00", "0.20")) == []
