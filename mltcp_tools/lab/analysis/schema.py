@@ -1,6 +1,6 @@
-"""JSON Schema of a result, from the dataclasses in result.py: result.schema.json.
+"""JSON Schema of a result, from the dataclasses in result.py.
 
-python -m mltcp_tools.lab.analysis.schema > mltcp_tools/lab/analysis/result.schema.json
+`python -m mltcp_tools.lab.analysis.schema` prints it.
 """
 
 from __future__ import annotations
