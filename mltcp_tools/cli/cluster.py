@@ -12,7 +12,7 @@ import click
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.cluster_own import ask, import_, replay
-from mltcp_tools.cli.cluster_studies import marl, results
+from mltcp_tools.cli.cluster_studies import marl
 from mltcp_tools.cli.options import FRACTION, list_option, output_folder, shown_option
 
 windows_option = click.option(
@@ -63,7 +63,7 @@ def command() -> None:
     default=1.0,
     help="Factor by which jobs, the times between them, and schedulers' rounds are shorter.",
 )
-@output_folder("Write a run folder: every job, plots, a report.")
+@output_folder("Write a run folder: every job, and the summaries.")
 @click.option(
     "--seed",
     type=click.IntRange(1),
@@ -285,5 +285,5 @@ def policies_command(as_json: bool) -> None:
     click.echo(f"treatments: {', '.join(TREATMENTS)}")
 
 
-for each in (marl, import_, replay, ask, results):
+for each in (marl, import_, replay, ask):
     command.add_command(each)

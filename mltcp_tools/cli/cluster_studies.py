@@ -55,27 +55,3 @@ def marl(seeds: int, rounds: int, held_out: int, pairs: str, as_json: bool) -> N
         click.echo(json.dumps(document, indent=2))
     else:
         click.echo(render_learned(rows, held_out, off), nl=False)
-
-
-@click.command()
-@click.argument("name")
-@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND…")
-@click.pass_context
-def results(context: click.Context, name: str, words: tuple[str, ...]) -> None:
-    """Run a COMMAND of `mltcp cluster` and put what it prints into RESULTS.md as section NAME."""
-    import contextlib
-    import io
-
-    from mltcp_tools.base.files import replace_file
-    from mltcp_tools.clusters.results import DOCUMENT, put, section
-
-    assert context.parent is not None
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        group = context.parent.command
-        group.main(list(words), prog_name="mltcp cluster", standalone_mode=False)
-    # Read only now, so that two of these may run at a time.
-    text = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.is_file() else ""
-    made = put(text, name, section(name, words, printed.getvalue()))
-    replace_file(DOCUMENT, made.encode())
-    click.echo(printed.getvalue(), nl=False)

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.clusters.links import LinkUse
-
 
 @dataclass(frozen=True)
 class Done:
     """A job that is done; seconds since the start. iteration_s: the mean of those it ran, slowdown:
     that over the iteration alone. work_gpu_s: GPU
-    seconds that it takes alone. restarts: after preemption or failure.
+    seconds that it takes alone. restarts: after preemption.
     """
 
     name: str
@@ -27,7 +25,6 @@ class Done:
     iteration_s: float
     slowdown: float
     restarts: int
-    deadline_s: float | None
     work_gpu_s: float = 0.0
 
     @property
@@ -53,7 +50,6 @@ class Outcome:
     makespan_s: float = 0.0
     total_gpus: int = 0
     events: int = 0
-    links: LinkUse | None = None
     reclaimed: int = 0
     marked_gpu_s: float = 0.0
     seed: int = 1

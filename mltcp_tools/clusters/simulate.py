@@ -1,9 +1,8 @@
 """A workload on a cluster under a policy and a treatment, in virtual time.
 
-A policy is asked at every arrival and end, when a server fails or is back, and in its rounds. Jobs
-it moves, grows or shrinks go on from where they are, and wait RESTART_S for that; jobs on a server
-that fails lose what they did since their last checkpoint. A job whose GPUs get a guest, or lose it,
-goes on at once, slower or faster.
+A policy is asked at every arrival and end, when servers are lent or given back, and in its rounds.
+Jobs it moves, grows or shrinks go on from where they are, and wait RESTART_S for that. A job whose
+GPUs get a guest, or lose it, goes on at once, slower or faster.
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ import numpy as np
 
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
-from mltcp_tools.clusters.links import LinkUse
 from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
 from mltcp_tools.clusters.outcome import Done, Outcome
 from mltcp_tools.clusters.policies.speeds import efficiency
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
-from mltcp_tools.clusters.troubles import needed, troubles_of
 from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, Shared, View
 from mltcp_tools.clusters.workload import Workload, isolated_iteration_s
 
@@ -37,7 +34,6 @@ class _Run:
     engine: int
     phases: tuple[Phase, ...]
     iterations: int
-    begun_s: float
 
 
 @dataclass
@@ -82,28 +78,23 @@ class ClusterSimulator:
         self._runs: dict[int, _Run] = {}
         self._by_engine: dict[int, int] = {}
         self._tallies: dict[int, _Tally] = {}
-        self._slow: dict[int, float] = {}
         self._lone: dict[tuple[object, int], float] = {}
         self._now_s = 0.0
         self._outcome = Outcome(policy.name, treatment.name, total_gpus=self._topology.total_gpus)
         self._outcome.seed = workload.seed
-        self._outcome.links = LinkUse(self._topology)
 
     def run(self) -> Outcome:
         """Until every job is done. Raises MltcpError where the policy starves a job for good."""
         jobs = self._workload.jobs
-        troubles = heapq.merge(
-            troubles_of(self._workload),
-            needed(self._needs),
-            [] if self._mark_s is None else [(self._mark_s, "mark", 0, 0.0)],
-        )
-        trouble = next(troubles, None)
+        marks = [] if self._mark_s is None else [(self._mark_s, None)]
+        instants = heapq.merge(self._needs, marks, key=lambda each: each[0])
+        instant = next(instants, None)
         arrived = 0
         round_at = math.inf
         while len(self._outcome.jobs) < len(jobs):
             arrival_s = jobs[arrived].arrival_s if arrived < len(jobs) else math.inf
-            trouble_s = trouble[0] if trouble else math.inf
-            until_s = min(arrival_s, trouble_s, round_at, _LAST_S)
+            instant_s = instant[0] if instant else math.inf
+            until_s = min(arrival_s, instant_s, round_at, _LAST_S)
             done = self._engine.run(until_s)
             self._now_s = self._engine.now
             if done is not None:
@@ -117,9 +108,12 @@ class ClusterSimulator:
                 while arrived < len(jobs) and jobs[arrived].arrival_s <= until_s:
                     self._arrive(arrived)
                     arrived += 1
-            elif trouble is not None and until_s == trouble_s:
-                self._suffer(*trouble[1:])
-                trouble = next(troubles, None)
+            elif instant is not None and until_s == instant_s:
+                if instant[1] is None:
+                    self._outcome.marked_gpu_s = self._work_done()
+                else:
+                    self._lend(instant[1])
+                instant = next(instants, None)
             self._outcome.makespan_s = self._now_s
             self._outcome.events = self._engine.counters()["events"]
             self._apply(self._policy.decide(self._view()))
@@ -174,7 +168,6 @@ class ClusterSimulator:
                 mean_s,
                 mean_s / state.isolated_s,
                 tally.restarts,
-                state.job.deadline_s,
                 state.isolated_total_s * state.job.gpus,
             )
         )
@@ -230,7 +223,7 @@ class ClusterSimulator:
                 slow=self._slowness(state),
             )
         )
-        self._runs[number] = _Run(engine, phases, iterations, begun_s)
+        self._runs[number] = _Run(engine, phases, iterations)
         self._by_engine[engine] = number
         self._running[number] = state
         if host is not None:
@@ -252,24 +245,19 @@ class ClusterSimulator:
                 f" {self._workload.jobs[host].name}, which can't be."
             )
 
-    def _stop(self, number: int, lost_s: float = 0.0) -> None:
-        """The job has no GPUs from now on; it waits, with what it did but for the last seconds."""
+    def _stop(self, number: int) -> None:
+        """The job has no GPUs from now on; it waits, with what it did."""
         state, run = self._running.pop(number), self._runs.pop(number)
         stats = self._engine.stats(run.engine)
         self._engine.remove(run.engine)
         del self._by_engine[run.engine]
         tally, held_s = self._tallies[number], self._now_s - state.started_s
-        kept = stats.done
-        if lost_s and stats.done:
-            kept = max(0, stats.done - math.ceil(lost_s / stats.mean_s))
-        state.progress += (1 - state.progress) * kept / run.iterations
+        state.progress += (1 - state.progress) * stats.done / run.iterations
         state.service_s = state.attained_s(self._now_s)
         tally.running_s += held_s
         tally.iterations += stats.done
         tally.iterations_s += stats.sum_s
         self._outcome.used_gpu_s += held_s * sum(state.allocation.values())
-        if self._outcome.links is not None:
-            self._outcome.links.add(run.phases, stats.done, run.begun_s, self._now_s)
         partner, state.partner = state.partner, None
         if partner is None:
             for server, gpus in state.allocation.items():
@@ -301,25 +289,6 @@ class ClusterSimulator:
             due_s += math.ceil((self._now_s - due_s) / slot.period_s) * slot.period_s
             self._engine.time_shifts(engine, slot.period_s, due_s, SLACK * slot.period_s)
 
-    def _suffer(self, kind: str, server: int, value: float) -> None:
-        if kind == "slow":
-            self._slow[server] = value
-            for number, state in self._running.items():
-                if server in state.allocation:
-                    self._slow_down(number)
-        elif kind == "mark":
-            self._outcome.marked_gpu_s = self._work_done()
-        elif kind == "need":
-            self._lend(server)
-        elif kind == "up":
-            self._up[server] = True
-        else:
-            self._up[server] = False
-            hit = [n for n, state in self._running.items() if server in state.allocation]
-            for number in hit:
-                since_s = self._now_s - self._running[number].started_s
-                self._stop(number, lost_s=since_s % value)
-
     def _lend(self, count: int) -> None:
         """Inference is to have so many servers; those whose jobs lose least go first."""
         while len(self._held) > count:
@@ -348,7 +317,7 @@ class ClusterSimulator:
     def _slowness(self, state: JobState) -> float:
         """A job goes as fast as the slowest of its servers, and as its partner lets it."""
         own, pairs = self._topology.slowness, self._workload.pairs
-        factor = max(self._slow.get(server, 1.0) * own[server] for server in state.allocation)
+        factor = max(own[server] for server in state.allocation)
         if pairs is not None and state.partner is not None:
             both = pairs.slowdowns(state.job.model, self._workload.jobs[state.partner].model)
             assert both is not None

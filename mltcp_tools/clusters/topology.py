@@ -1,12 +1,12 @@
 """Clusters: servers with GPUs and NICs, and the links between them.
 
     cluster:
-      kind: leaf-spine          # or fat-tree, rails
+      kind: leaf-spine          # or rails
       servers: 128
       gpus: 8                   # of a server
       nics: 1                   # of a server
       rate: 100gbit             # of a NIC
-      leaf: 16                  # servers below a leaf; a fat tree's half arity
+      leaf: 16                  # servers below a leaf
       oversubscription: 2       # what NICs may ask of a leaf, over what its uplinks carry
       spines: 4
       queue: 1MB
@@ -21,10 +21,8 @@
       rtt: 20us                 # of the empty network
 
 In a leaf-spine network each leaf has one uplink to each spine. In a network of rails, NIC n of
-every server of a pod hangs on the pod's leaf n. In a fat tree, `leaf` servers are below each edge
-switch, and `leaf` edge and aggregation switches make a pod (Al-Fares et al., SIGCOMM 2008); with
-oversubscription, links above the edge are slower by it. ECMP: which of the equal paths a connection
-takes follows from a hash of the seed, job, ends and NIC.
+every server of a pod hangs on the pod's leaf n. ECMP: which of the equal paths a connection takes
+follows from a hash of the seed, job, ends and NIC.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from mltcp_tools.base.units import parse_bytes, parse_rate, parse_seconds
 from mltcp_tools.lab.planning.network import FRAME, PAYLOAD, Link, Network, draw, read_links
 from mltcp_tools.lab.planning.reading import job_name
 
-Kind = Literal["leaf-spine", "fat-tree", "rails"]
+Kind = Literal["leaf-spine", "rails"]
 KINDS: tuple[str, ...] = get_args(Kind)
 FIELDS = [
     "kind",
@@ -194,7 +192,7 @@ class Topology:
     def tree(self, servers: Sequence[int], nic: int, job: int) -> dict[int, float]:
         """Links that a sum of all servers' data takes to a switch above them and back, once each.
 
-        Where there is more than one leaf, that is one of the spines, or of a fat tree's cores.
+        Where there is more than one leaf, that is one of the spines.
         """
         ends = [self.machines[server].nics[nic] for server in servers]
         switches = {self._switch(end) for end in ends}
@@ -253,9 +251,8 @@ def regular(
         if not (math.isfinite(each) and each > 0):
             raise UsageError(f"{name} must be more than 0, not {each:g}.")
     links = dict(_nics(kind, servers, nics, leaf, rate_bps))
-    above = _fat_tree if kind == "fat-tree" else _leaves
     rate = rate_bps * nics / oversubscription
-    links |= above(kind, math.ceil(servers / leaf), min(leaf, servers), nics, spines, rate)
+    links |= _leaves(kind, math.ceil(servers / leaf), min(leaf, servers), nics, spines, rate)
     machines = tuple(
         Server(f"s{server}", gpus, tuple(f"s{server}.{nic}" for nic in range(nics)))
         for server in range(servers)
@@ -287,23 +284,6 @@ def _leaves(
         for switch in range(leaves * rails)
         for spine in range(spines)
     )
-
-
-def _fat_tree(
-    kind: Kind, leaves: int, below: int, nics: int, spines: int, rate: float
-) -> Mapping[str, Link]:
-    links: dict[str, Link] = {}
-    pods = math.ceil(leaves / below)
-    for edge in range(leaves):
-        for up in range(below):
-            ends = f"leaf{edge}", f"agg{edge // below}.{up}"
-            links |= [_link(f"edge{edge}.{up}", rate, ends)]
-    for pod in range(pods):
-        for up in range(below):
-            for core in range(below):
-                ends = f"agg{pod}.{up}", f"core{up}.{core}"
-                links |= [_link(f"agg{pod}.{up}.{core}", rate, ends)]
-    return links
 
 
 def read_topology(section: Section, seed: int = 1) -> Topology:

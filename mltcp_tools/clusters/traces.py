@@ -208,7 +208,7 @@ def _sia(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
 
 
 def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
-    needed = ("job_id", "submit_time", "model_name", "num_gpu", "duration", "iteration", "ddl")
+    needed = ("job_id", "submit_time", "model_name", "num_gpu", "duration", "iteration")
     for row in _table(file, needed):
         name = row.text("model_name")
         if name not in ELASTICFLOW_MODELS:
@@ -221,7 +221,6 @@ def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJ
             row.whole("num_gpu"),
             iterations,
             row.number("submit_time"),
-            deadline_s=row.number("ddl"),
         )
         # The trace knows how long an iteration took; what isn't communication is computing.
         took_s = row.number("duration", 1e-3) / iterations

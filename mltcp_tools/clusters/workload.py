@@ -1,4 +1,4 @@
-"""The work of a cluster: jobs with their arrivals, and what goes wrong meanwhile.
+"""The work of a cluster: jobs with their arrivals.
 
     cluster: {servers: 32, gpus: 8, rate: 50gbit, leaf: 8, oversubscription: 4}
     models:                               # besides those of models.py, or other values for them
@@ -7,8 +7,6 @@
       - {name: a, model: vgg16, gpus: 16, iterations: 2000, arrival: 0s, count: 3}
     generate:                             # or draws
       {jobs: 200, load: 0.7, models: {vgg16: 1, bert: 2}, gpus: {8: 4, 16: 2}, hours: 2, jitter: 5%}
-    failures: {mtbf: 200h, repair: 30min, checkpoint: 10min}
-    stragglers: {every: 10h, factor: 2, duration: 10min}
     seed: 1
     assumed: [uplink]                     # what nobody said of an imported cluster
 
@@ -16,7 +14,7 @@ Of a job that was observed (`took`), `iterations` may be missing, and its model'
 follows then from the iterations of the model's other jobs; see `parse_workload`.
 
 `load` is the share of all GPUs that the jobs would keep busy without contention or queueing;
-`hours` is their mean length. Failures and stragglers are of each server, exponentially far apart.
+`hours` is their mean length.
 """
 
 from __future__ import annotations
@@ -24,10 +22,9 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,9 +43,7 @@ from mltcp_tools.clusters.topology import (
     whole,
 )
 
-T = TypeVar("T")
-
-_FIELDS = ["cluster", "models", "jobs", "generate", "failures", "stragglers", "seed", "assumed"]
+_FIELDS = ["cluster", "models", "jobs", "generate", "seed", "assumed"]
 _JOB_FIELDS = [
     "name",
     "model",
@@ -57,7 +52,6 @@ _JOB_FIELDS = [
     "arrival",
     "count",
     "jitter",
-    "deadline",
     "start",
     "took",
     "placement",
@@ -79,9 +73,9 @@ class ClusterJob:
     """A training job.
 
     iterations: with `gpus` GPUs; with others it needs fewer or more. jitter: standard deviation of
-    its compute times as a share of them. deadline_s: seconds since the start, None for none. Of a
-    job that was observed: start_s, when it started; took_s, how long it ran; placement, its GPUs by
-    server; guessed, that its iterations follow from how long it ran.
+    its compute times as a share of them. Of a job that was observed: start_s, when it started;
+    took_s, how long it ran; placement, its GPUs by server; guessed, that its iterations follow from
+    how long it ran.
     """
 
     name: str
@@ -90,7 +84,6 @@ class ClusterJob:
     iterations: int
     arrival_s: float = 0.0
     jitter: float = 0.0
-    deadline_s: float | None = None
     seed: int = 1
     start_s: float | None = None
     took_s: float | None = None
@@ -108,26 +101,8 @@ class ClusterJob:
 
 
 @dataclass(frozen=True)
-class Failures:
-    """Of servers, seconds: mean time between, until repaired, and between jobs' checkpoints."""
-
-    mtbf_s: float
-    repair_s: float = 1800.0
-    checkpoint_s: float = 600.0
-
-
-@dataclass(frozen=True)
-class Stragglers:
-    """A server computes `factor` times as long for `duration_s`, every `every_s` seconds."""
-
-    every_s: float
-    factor: float = 2.0
-    duration_s: float = 600.0
-
-
-@dataclass(frozen=True)
 class Workload:
-    """Jobs in the order in which they arrive, the cluster that they come to, and its troubles.
+    """Jobs in the order in which they arrive, and the cluster that they come to.
 
     pairs: how jobs that share GPUs slow each other down; None: none may. fitted: models whose
     computing time nobody gave, and that follows from observed iterations. shared: those where it
@@ -137,8 +112,6 @@ class Workload:
 
     topology: Topology
     jobs: tuple[ClusterJob, ...]
-    failures: Failures | None = None
-    stragglers: Stragglers | None = None
     seed: int = 1
     pairs: Pairs | None = None
     fitted: frozenset[str] = frozenset()
@@ -370,10 +343,8 @@ def _without_jobs(top: Section, given: int | None) -> Workload:
     seed = top.get("seed", whole, 1) if given is None else given
     topology = regular(seed=seed) if section is None else read_topology(section, seed)
     placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
-    failures = _read_rare(top, "failures", Failures, _FAILURES)
-    stragglers = _read_rare(top, "stragglers", Stragglers, _STRAGGLERS)
     assumed = top.get("assumed", _read_assumed, tuple[str, ...]())
-    return Workload(topology, (placeholder,), failures, stragglers, seed, assumed=assumed)
+    return Workload(topology, (placeholder,), seed, assumed=assumed)
 
 
 def _read_assumed(value: object) -> tuple[str, ...]:
@@ -452,7 +423,6 @@ def _read_jobs(
                 section.get("iterations", whole) if known else 1,
                 arrival_s,
                 section.get("jitter", parse_fraction, 0.0),
-                section.get("deadline", duration, None),
                 seed * SEEDS + len(jobs),
                 section.get("start", duration, None),
                 took_s,
@@ -512,28 +482,6 @@ def _some_time(value: object) -> float:
     if found <= 0:
         raise UsageError("must be more than 0.")
     return found
-
-
-_FAILURES = dict.fromkeys(("mtbf_s", "repair_s", "checkpoint_s"), _some_time)
-_STRAGGLERS = {"every_s": _some_time, "factor": positive, "duration_s": _some_time}
-
-
-def _read_rare(
-    top: Section, name: str, kind: Callable[..., T], fields: Mapping[str, Callable[[object], float]]
-) -> T | None:
-    """Return what happens to servers now and then: how the fields of `kind` are read, which the
-    file names without their unit. Only the first one has no default.
-    """
-    section = top.section(name, [field.removesuffix("_s") for field in fields])
-    if section is None:
-        return None
-    first = next(iter(fields))
-    given = {}
-    for field_name, parse in fields.items():
-        key = field_name.removesuffix("_s")
-        if key in section.nodes or field_name == first:
-            given[field_name] = section.get(key, parse)
-    return kind(**given)
 
 
 def duration(value: object) -> float:

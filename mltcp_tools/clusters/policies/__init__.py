@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.policies.cassini import Cassini
-from mltcp_tools.clusters.policies.orders import Fair, Fifo, LeastAttained, ShortestRemaining
+from mltcp_tools.clusters.policies.orders import Fifo, ShortestRemaining
 from mltcp_tools.clusters.policies.placing import shuffled
 from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.policies.replay import Replay
@@ -25,9 +25,7 @@ class Known:
 
 POLICIES = {
     "fifo": Known(lambda seed: Fifo("fifo")),
-    "srtf": Known(lambda seed: ShortestRemaining("srtf")),
-    "las": Known(lambda seed: LeastAttained("las")),
-    "themis": Known(lambda seed: Fair("themis")),
+    "srtf": Known(lambda seed: ShortestRemaining()),
     "random": Known(lambda seed: Fifo("random", shuffled(seed))),
     "cassini": Known(lambda seed: Cassini(seed)),
     "replay": Known(lambda seed: Replay()),
@@ -46,11 +44,9 @@ def known(name: str) -> Known:
 def policy(name: str, seed: int = 1, pace: float = 1.0) -> Policy:
     """A fresh policy of that name.
 
-    pace: by how much a trace is shorter than it was, so that rounds and queues are, too.
+    pace: by how much a trace is shorter than it was, so that rounds are, too.
     """
     found = known(name).make(seed)
     if found.round_s is not None:
         found.round_s /= pace
-    if isinstance(found, LeastAttained):
-        found.queues_s = found.queues_s[0] / pace, found.queues_s[1] / pace
     return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -50,25 +49,22 @@ class Fifo:
         return kept | start_in_order(view, view.free.copy(), view.waiting, self._place)
 
 
-class Preemptive:
-    """The first jobs of an order run; one that ran before keeps its place, unless one before it
-    fits nowhere else."""
+class ShortestRemaining:
+    """The job with the least time to go first; lengths are known. One that ran before keeps its
+    place, unless one before it fits nowhere else."""
 
+    name = "srtf"
     round_s: float | None = None
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def order(self, view: View) -> Sequence[JobState]:
-        """All jobs, the first first."""
-        raise NotImplementedError
 
     def decide(self, view: View) -> Decision:
         """As many of the first jobs as fit, and behind them any that fit."""
+        order = sorted(
+            (*view.running, *view.waiting), key=lambda s: (view.remaining_s(s), s.number)
+        )
         # Of `room`, what later jobs run on is free for this one; of `idle`, nothing that runs.
         room, idle = view.free_without({}), view.free.copy()
         decided: dict[int, Allocation] = {}
-        for state in self.order(view):
+        for state in order:
             found = state.allocation
             if state.running:
                 if any(room[server] < gpus for server, gpus in found.items()):
@@ -82,53 +78,3 @@ class Preemptive:
                     _took(idle, found)
                 idle = np.clip(idle, 0, room)
         return decided
-
-
-class ShortestRemaining(Preemptive):
-    """The job with the least time to go first; lengths are known."""
-
-    def order(self, view: View) -> Sequence[JobState]:
-        """By remaining time."""
-        return sorted((*view.running, *view.waiting), key=lambda s: (view.remaining_s(s), s.number))
-
-
-class LeastAttained(Preemptive):
-    """Tiresias: queues by attained GPU time, first come first served within one (NSDI 2019)."""
-
-    round_s: float | None = 360.0
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.queues_s = (3600.0, 10 * 3600.0)
-
-    def order(self, view: View) -> Sequence[JobState]:
-        """By queue, then arrival."""
-
-        def key(state: JobState) -> tuple[int, float, int]:
-            attained = state.attained_s(view.now_s)
-            queue = sum(attained >= edge for edge in self.queues_s)
-            return queue, state.job.arrival_s, state.number
-
-        return sorted((*view.running, *view.waiting), key=key)
-
-
-class Fair(Preemptive):
-    """Themis: who is furthest behind a fair share first (NSDI 2020).
-
-    rho is the time a job takes as it goes, over what it would take with 1/n of the cluster.
-    """
-
-    round_s: float | None = 600.0
-
-    def order(self, view: View) -> Sequence[JobState]:
-        """By finish-time fairness, the largest first."""
-        states = (*view.running, *view.waiting)
-        share = view.topology.total_gpus / max(1, len(states))
-
-        def rho(state: JobState) -> float:
-            left_s = view.remaining_s(state)
-            shared_s = (view.now_s - state.job.arrival_s) + left_s
-            alone_s = state.isolated_total_s * max(1.0, state.job.gpus / share)
-            return shared_s / max(alone_s, 1e-9) if math.isfinite(alone_s) else 0.0
-
-        return sorted(states, key=lambda state: (-rho(state), state.number))

@@ -34,13 +34,13 @@ def test_of_several_draws_a_line_says_what_it_saves_of_the_first_ones_time() -> 
         own = {"policy": policy, "treatment": how, "seed": seed}
         return known | own | {"completion_mean_s": completion_s}
 
-    times = {("srtf", "reno"): (100.0, 200.0), ("las", "reno"): (90.0, 178.0)}
+    times = {("srtf", "reno"): (100.0, 200.0), ("elastic", "reno"): (90.0, 178.0)}
     times |= {("srtf", "mltcp"): (96.0, 192.0), ("fifo", "reno"): (80.0, 300.0)}
     lines = [line(*key, n, each[n]) for n in (0, 1) for key, each in times.items()]
     shown = render_summaries(lines)
     assert shown.splitlines()[0].split()[2:6] == ["completion", "below", "the", "first"]
     # Of 10 and 11 %, 12.706 times 0.5.
-    assert "las     reno       2.2 min     +10.5% ± 6.4" in shown
+    assert "elastic  reno       2.2 min     +10.5% ± 6.4" in shown
     # MLTCP's gain is smaller than the error of its rule, though it is the same in each draw.
     assert "none (+4.0% ± 0.0)" in shown
     assert "none (-15.0% ±" in shown

@@ -23,9 +23,7 @@ from mltcp_tools.clusters.traces import read_jobs, read_requests
 from mltcp_tools.clusters.view import JobState, View
 from mltcp_tools.clusters.workload import (
     ClusterJob,
-    Failures,
     Generated,
-    Stragglers,
     Workload,
     generate,
     isolated_iteration_s,
@@ -95,31 +93,7 @@ def test_fifo_waits_and_shortest_first_overtakes() -> None:
     assert order == {"fifo": ["long", "middle", "short"], "srtf": ["short", "middle", "long"]}
 
 
-def test_least_attained_preempts_who_had_much() -> None:
-    long = ClusterJob("long", BUSY, 32, 40_000)
-    late = ClusterJob("late", BUSY, 32, 100, arrival_s=1000.0)
-    outcome = run(Workload(SMALL, (long, late)), "las")
-    first, last = outcome.jobs
-    assert (first.name, last.name) == ("late", "long")
-    assert last.restarts == 1
-
-
-def test_failures_cost_what_was_done_since_the_checkpoint() -> None:
-    job = ClusterJob("one", BUSY, 8, 40_000)
-    plain = run(Workload(SMALL, (job,))).jobs[0]
-    troubled = run(Workload(SMALL, (job,), Failures(3600.0, 600.0, 300.0))).jobs[0]
-    assert troubled.restarts >= 1
-    assert troubled.completion_s > plain.completion_s
-
-
-def test_stragglers_slow_their_jobs() -> None:
-    job = ClusterJob("one", BUSY, 32, 20_000)
-    plain = run(Workload(SMALL, (job,))).jobs[0]
-    slowed = run(Workload(SMALL, (job,), stragglers=Stragglers(7200.0, 3.0, 600.0))).jobs[0]
-    assert slowed.iteration_s > plain.iteration_s
-
-
-@pytest.mark.parametrize("kind", ["leaf-spine", "fat-tree", "rails"])
+@pytest.mark.parametrize("kind", ["leaf-spine", "rails"])
 def test_rings_cross_links_there_and_back_alike(kind: str) -> None:
     topology = regular(kind=kind, servers=16, nics=2, leaf=2, spines=2)  # type: ignore[arg-type]
     (phase,) = phases_of(BUSY, topology, dict.fromkeys((0, 3, 9, 14), 8), 1)
@@ -208,7 +182,6 @@ def test_traces_are_read(tmp_path: Path) -> None:
     text = ELASTIC + "0,10,vgg16,5000,64,1,1000,2000"
     (job,) = read_jobs(f"elasticflow:{write(tmp_path, text)}", SMALL)
     assert isolated_iteration_s(job, SMALL) == pytest.approx(0.5)
-    assert job.deadline_s == 5000
     text = AZURE + "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0799600,3,8\n"
     requests = read_requests(f"azure:{write(tmp_path, text)}")
     assert [(r.arrival_s, r.context, r.generated) for r in requests] == [
