@@ -26,7 +26,6 @@ from mltcp_tools.cli.options import (
 if TYPE_CHECKING:
     from mltcp_tools.lab.planning.cluster import Loops, Rank
     from mltcp_tools.lab.planning.coflows_fabric import Policy
-    from mltcp_tools.lab.planning.link import LinkPlan
 
 
 @click.group()
@@ -50,12 +49,6 @@ _plan_options = with_options(
             default="1%",
             help="By how much iterations may be stretched to have a common multiple.",
         ),
-        click.option(
-            "--plots",
-            type=click.Path(path_type=Path, file_okay=False),
-            metavar="FOLDER",
-            help="Write plots (PNG) to this folder.",
-        ),
         _output_option,
         click.option("--json", "as_json", is_flag=True, help="Print as JSON."),
     )
@@ -64,25 +57,12 @@ _plan_options = with_options(
 
 @dataclass(frozen=True)
 class _Output:
-    """The outputs of a plan: a JSON file, the terminal as JSON or text, and a folder of plots."""
+    """The outputs of a plan: a JSON file, and the terminal as JSON or text."""
 
     output: Path | None
     as_json: bool
-    plots: Path | None = None
 
-    def write(
-        self,
-        document: dict[str, Any],
-        text: str,
-        draw: Callable[[], dict[str, bytes]] | None = None,
-    ) -> None:
-        if self.plots is not None and draw is not None:
-            images = draw()
-            self.plots.mkdir(parents=True, exist_ok=True)
-            for name, image in images.items():
-                (self.plots / f"{name}.png").write_bytes(image)
-            names = ", ".join(f"{name}.png" for name in images)
-            click.echo(f"Wrote {names} to {self.plots}.", err=True)
+    def write(self, document: dict[str, Any], text: str) -> None:
         written = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
         if self.output is not None:
             replace_file(self.output, f"{written}\n".encode())
@@ -97,8 +77,8 @@ def _with_output(command: Callable[..., None]) -> Callable[..., None]:
     """The command, with the options that say where the plan goes as one argument `to`."""
 
     @functools.wraps(command)
-    def wrapped(output: Path | None, as_json: bool, plots: Path | None, **options: Any) -> None:
-        command(to=_Output(output, as_json, plots), **options)
+    def wrapped(output: Path | None, as_json: bool, **options: Any) -> None:
+        command(to=_Output(output, as_json), **options)
 
     return wrapped
 
@@ -151,7 +131,7 @@ def score(
             time_limit_s=time_limit,
             report=bar.report,
         )
-    to.write(plan.to_json(), render_link(plan), lambda: _drawn(plan))
+    to.write(plan.to_json(), render_link(plan))
 
 
 @command.command()
@@ -192,7 +172,7 @@ def cluster(
     """
     from mltcp_tools.lab.planning.cluster import plan_cluster
     from mltcp_tools.lab.planning.cluster import to_json as document
-    from mltcp_tools.lab.planning.cluster_report import draw_cluster, render_cluster
+    from mltcp_tools.lab.planning.cluster_report import render_cluster
     from mltcp_tools.lab.planning.reading import read_text
     from mltcp_tools.lab.planning.topology import parse_cluster
     from mltcp_tools.lab.profiling.progress import PartsBar
@@ -208,7 +188,7 @@ def cluster(
             rank=rank,
             done=bar.done,
         )
-    to.write(document(plans), render_cluster(plans), lambda: draw_cluster(plans))
+    to.write(document(plans), render_cluster(plans))
     if all(plan.loop for plan in plans):
         raise MltcpError("Every placement has a loop and was discarded; try --loops joint.")
 
@@ -254,9 +234,3 @@ def coflows(
     chosen = policies or [each for each in POLICIES if online or each != "epochs"]
     document = plan_coflows(read_trace(file), chosen, rate, online)
     _Output(output, as_json).write(document, render_coflows(document))
-
-
-def _drawn(plan: LinkPlan) -> dict[str, bytes]:
-    from mltcp_tools.lab.planning.plots import draw_link  # loading matplotlib takes a while
-
-    return draw_link(plan)

@@ -57,10 +57,10 @@ def run(only: tuple[str, ...], **options: Any) -> None:
 
     EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. The
     run folder gets the experiment as run, the environment, the tables (CSV), and the
-    report; that of a matrix has matrix.txt, .md, .csv and .json and a run folder for each scenario,
-    and scenarios that it already has are not run again. Disturbances by the rest of the host are
-    measured; disturbed variants are run again, and if that doesn't help, they are not compared with
-    others. Needs root.
+    report; that of a matrix has matrix.txt, matrix.json and a run folder for each scenario, and
+    scenarios that it already has are not run again. Disturbances by the rest of the host are
+    measured; disturbed variants are run again, and if that doesn't help, they are not compared
+    with others. Needs root.
     """
     if names_matrix(options["experiment"], only):
         _run_matrix(options["experiment"], only, options)
@@ -143,7 +143,7 @@ def matrix(matrix: str, only: tuple[str, ...], **options: Any) -> None:
 
     Scenarios that the folder already has are not run again: after an interruption, repeat the
     same command. A scenario that can't be run here is named, and the others go on. The folder gets
-    matrix.txt, .md, .csv and .json, and a run folder for each scenario. Needs root.
+    matrix.txt, matrix.json, and a run folder for each scenario. Needs root.
     """
     _run_matrix(matrix, only, options)
 

@@ -46,6 +46,7 @@ def render_html(result: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
         number=cells.number,
         interval=cells.interval,
         figures=figures,
+        details="\n\n".join(text.details(result)),
         experiment=yaml.safe_dump(result["experiment"], sort_keys=False, allow_unicode=True),
         environment=list(_flat(result["environment"])),
         undisturbed=metrics.UNDISTURBED,

@@ -37,9 +37,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import pandas as pd
-
-from mltcp_tools.base.cells import NONE, WIDTH, bullets, clip, interval, markdown, number, table
+from mltcp_tools.base.cells import NONE, WIDTH, bullets, clip, interval, number, table
 from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.analysis.result import plain
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
@@ -318,78 +316,3 @@ def _conclusion(document: Mapping[str, Any]) -> str:
 
 def _busy(entry: Mapping[str, Any]) -> bool:
     return any((variant["cpu_busy"] or 0.0) > BUSY_CPU for variant in entry["variants"].values())
-
-
-def render_matrix_markdown(document: Mapping[str, Any]) -> str:
-    """The table for a README: milliseconds, mean / p99, a line per scenario and MLTCP variant."""
-    others = _others(document)
-    head = [
-        "scenario",
-        "variant",
-        "its mean / p99",
-        *others,
-        "bound",
-        "captured gain [95 %]",
-        "verdict",
-    ]
-    lines = [head]
-    for scenario, entry, variant, own in _mltcp_variants(document):
-        cells = [_both(entry["variants"].get(other)) for other in others]
-        gain = interval(own["captured_gain"])
-        lines.append(
-            [
-                f"`{scenario}`",
-                variant,
-                _both(own),
-                *cells,
-                _both(entry["bound"]),
-                gain,
-                verdict(own),
-            ]
-        )
-    return markdown(lines) + "\n"
-
-
-def _both(entry: Mapping[str, Any] | None) -> str:
-    return f"{_ms(entry['mean_s'])} / {_ms(entry['p99_s'])}" if entry else NONE
-
-
-def matrix_table(document: Mapping[str, Any]) -> pd.DataFrame:
-    """The document as one tidy table, a row per scenario and variant, for CSV."""
-    rows = []
-    for scenario, entry in document["scenarios"].items():
-        bound = entry["bound"] or {}
-        for variant, own in entry["variants"].items():
-            gain, over = own["captured_gain"] or {}, own["over_base"] or {}
-            spread = own["spread_s"] or {}
-            rows.append(
-                {
-                    "scenario": scenario,
-                    "variant": variant,
-                    "cc": own["cc"],
-                    "mean_s": own["mean_s"],
-                    "p99_s": own["p99_s"],
-                    "lowest_mean_s": spread.get("min"),
-                    "highest_mean_s": spread.get("max"),
-                    "bound_mean_s": bound.get("mean_s"),
-                    "bound_p99_s": bound.get("p99_s"),
-                    "captured_gain": gain.get("value"),
-                    "captured_gain_low": gain.get("low"),
-                    "captured_gain_high": gain.get("high"),
-                    "base": own["base"],
-                    "over_base": over.get("value"),
-                    "over_base_low": over.get("low"),
-                    "over_base_high": over.get("high"),
-                    "bulk_over_base": own["bulk_over_base"],
-                    "requests_over_base": own["requests_over_base"],
-                    "drops_per_iteration": own["drops"],
-                    "marks_per_iteration": own["marks"],
-                    "score": (own["plan"] or {}).get("score"),
-                    "realigned_per_minute": (own["plan"] or {}).get("realigned_per_minute"),
-                    "slower": own["slower"],
-                    "best_mean": own["best_mean"],
-                    "best_p99": own["best_p99"],
-                    "cpu_busy": own["cpu_busy"],
-                }
-            )
-    return pd.DataFrame(rows)

@@ -39,16 +39,7 @@ def render_text(result: Mapping[str, Any]) -> str:
         parts[0] += f"\n{SIMULATED}"
     if result["variants"]:
         parts += [variants_table(result), _legend(result)]
-        more = (
-            _details_table(result),
-            _host_table(result),
-            _jobs_table(result),
-            plans_table(result),
-            phases_table(result),
-            neighbours_table(result),
-            _spread_table(result),
-        )
-        parts += [part for part in more if part]
+        parts += details(result)
     else:
         parts.append("No iterations were recorded.")
     for heading, key in (
@@ -60,6 +51,20 @@ def render_text(result: Mapping[str, Any]) -> str:
             parts.append("\n".join([heading, *bullets(result[key])]))
     parts.append("\n".join(["In short", *bullets(result["headline"])]))
     return "\n\n".join(parts) + "\n"
+
+
+def details(result: Mapping[str, Any]) -> list[str]:
+    """The tables beside the main one, as far as the run has what they show."""
+    parts = (
+        _details_table(result),
+        _host_table(result),
+        _jobs_table(result),
+        plans_table(result),
+        phases_table(result),
+        neighbours_table(result),
+        _spread_table(result),
+    )
+    return [part for part in parts if part]
 
 
 def variants_table(result: Mapping[str, Any]) -> str:

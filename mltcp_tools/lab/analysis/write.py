@@ -11,12 +11,7 @@ from typing import Any
 
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.base.files import replace_file
-from mltcp_tools.lab.analysis.matrix import (
-    matrix_table,
-    render_matrix_markdown,
-    render_matrix_text,
-    summarise_matrix,
-)
+from mltcp_tools.lab.analysis.matrix import render_matrix_text, summarise_matrix
 from mltcp_tools.lab.analysis.metrics import SETTLED_FROM
 from mltcp_tools.lab.analysis.reference import make_reference
 from mltcp_tools.lab.analysis.summary import summarise, summarise_with
@@ -82,7 +77,7 @@ def write_report(run_dir: str | Path, settled_from: int = SETTLED_FROM) -> dict[
 def save_matrix(
     folder: Path, name: str, descriptions: Mapping[str, str], problems: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Write matrix.json, .csv, .txt and .md into a matrix's folder; returns the document.
+    """Write matrix.json and matrix.txt into a matrix's folder; returns the document.
 
     descriptions: of all scenarios, whose run folders bear their names. problems: why a scenario has
     no run.
@@ -99,8 +94,6 @@ def save_matrix(
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
         replace_file(folder / "matrix.json", text.encode() + b"\n")
         replace_file(folder / "matrix.txt", render_matrix_text(document).encode())
-        replace_file(folder / "matrix.md", render_matrix_markdown(document).encode())
-        replace_file(folder / "matrix.csv", matrix_table(document).to_csv(index=False).encode())
     except OSError as error:
         raise MltcpError(f"The table can't be written to {folder}: {error.strerror}.") from error
     return document

@@ -81,9 +81,7 @@ def test_the_reports_show_phases_and_spread(tmp_path: Path) -> None:
     text = fits(render_text(result))
     assert "while these run" in text
     assert "spread: time between the first and the last flow" in text
-    html = render_html(result, {})
-    assert "<h2>Phases</h2>" in html
-    assert "<h2>Spread of completion</h2>" in html
+    assert "while these run" in render_html(result, {})
 
 
 def test_one_flow_has_no_spread(tmp_path: Path) -> None:
