@@ -480,9 +480,11 @@ mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *flow, __u32 *mechanis
 	*mechanisms = env->params.mechanisms;
 	if (*mechanisms == MLTCP_MECHANISMS_DEFAULT) {
 		*mechanisms = MLTCP_MECHANISMS;
-		if (!job) /* which nobody but the host's administrator can set */
+		if (!job)
 			*mechanisms = mltcp_open_mechanisms(MLTCP_MECHANISMS);
 	}
+	if (job) /* which nobody but the host's administrator can set */
+		*mechanisms |= MLTCP_GROW_AHEAD;
 	if (flow->job == id)
 		return &env->params;
 	mltcp_env_note(env, flow);

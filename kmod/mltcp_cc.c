@@ -82,7 +82,7 @@ static bool may_be_quiet(const struct mltcp_sock *ms)
 	return inet_csk(ms->sk)->icsk_ca_ops == &mltcp_variant_at(ms->variant)->ops &&
 	       ms->growth == MLTCP_AS_BASE && !ms->watches_queue && !ms->flow.delay.held &&
 	       !rcu_access_pointer(ms->job) && !READ_ONCE(mltcp_defaults.gap_ns) &&
-	       !mltcp_total(&ms->flow, &mltcp_defaults);
+	       !mltcp_total(&ms->flow);
 }
 
 static void hush(struct mltcp_sock *ms)
@@ -360,11 +360,13 @@ static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct
 		mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
 	}
 	*mechanisms = READ_ONCE(params->mechanisms);
-	if (*mechanisms != MLTCP_MECHANISMS_DEFAULT)
-		return params;
-	*mechanisms = mltcp_variant_at(env->ms->variant)->mechanisms;
-	if (!data || !data->trusted) /* then not by the host's administrator */
-		*mechanisms = mltcp_open_mechanisms(*mechanisms);
+	if (*mechanisms == MLTCP_MECHANISMS_DEFAULT) {
+		*mechanisms = mltcp_variant_at(env->ms->variant)->mechanisms;
+		if (!data || !data->trusted)
+			*mechanisms = mltcp_open_mechanisms(*mechanisms);
+	}
+	if (data && data->trusted)
+		*mechanisms |= MLTCP_GROW_AHEAD;
 	return params;
 }
 

@@ -341,7 +341,7 @@ static inline __u8 mltcp_host_receives(const struct mltcp_flow *f, const struct 
  */
 static inline __u8 mltcp_asks_host(const struct mltcp_flow *f, const struct mltcp_params *p)
 {
-	return f->delay.watched && !f->delay.fine && mltcp_total(f, p);
+	return f->delay.watched && !f->delay.fine && (p->total_bytes || mltcp_total(f));
 }
 
 /*
@@ -383,6 +383,7 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 		f->tight--;
 	if (!f->tight)
 		f->has_waited = 0;
+	f->told_bytes = p->total_bytes;
 	f->start_bytes = f->acked_bytes;
 	f->start_ns = now;
 	f->last_ns = now;
@@ -461,12 +462,12 @@ static inline __u32 mltcp_left_kib(__u64 bytes)
 
 /*
  * Set what the flow may do until it has got a step further, with the ACK at now. mechanisms:
- * those of the job, or of the congestion control.
+ * those of the job, or of the congestion control, and MLTCP_GROW_AHEAD.
  */
 static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p,
 				__u32 mechanisms, __u64 now)
 {
-	__u64 total = mltcp_total(f, p), sent = mltcp_sent(f);
+	__u64 total = mltcp_total(f), sent = mltcp_sent(f);
 
 	if (f->acked_bytes > f->step_bytes && now > f->step_ns && mltcp_is_clean(f))
 		mltcp_delay_rate(&f->delay, f->acked_bytes - f->step_bytes, now - f->step_ns);
@@ -506,7 +507,7 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 		return;
 	}
 	f->next_ns = f->start_ns + 1000ULL * f->idle_us + 1;
-	if (f->free_gain > f->gain)
+	if (mechanisms & MLTCP_GROW_AHEAD && f->free_gain > f->gain)
 		f->free_us = f->yield_us / 2;
 }
 

@@ -370,11 +370,14 @@ static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_para
 	return mltcp_piece_ended(f, p);
 }
 
-/* Bytes of one iteration of the flow, as given or as learned; 0: unknown, or unreliable. */
-static inline __u64 mltcp_total(const struct mltcp_flow *f, const struct mltcp_params *p)
+/*
+ * Bytes of one iteration of the flow, as given or as learned; 0: unknown, or unreliable. What the job
+ * says holds for an iteration: a total that is raised with each byte sent would keep F at its largest.
+ */
+static inline __u64 mltcp_total(const struct mltcp_flow *f)
 {
-	if (p->total_bytes)
-		return p->total_bytes;
+	if (f->told_bytes)
+		return f->told_bytes;
 	return mltcp_is_sure(f) ? (__u64)f->total_kib << MLTCP_KIB_SHIFT : 0;
 }
 

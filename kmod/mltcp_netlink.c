@@ -54,12 +54,22 @@ static bool has(const struct genl_info *info, int attr, const char *message)
 }
 
 /*
- * May a request see the flows of all namespaces? Only one by an administrator of the initial
- * namespace. Everybody may list the sockets of their own namespace, as through sock_diag.
+ * Is a request by the host's administrator? CAP_NET_ADMIN in the initial user namespace isn't enough:
+ * a container may be given it with a network namespace of its own.
  */
-static bool sees_all(struct sk_buff *request, const struct net *net)
+static bool is_trusted(struct sk_buff *request, const struct net *net)
 {
-	return net_eq(net, &init_net) && netlink_net_capable(request, CAP_NET_ADMIN);
+	return net_eq(net, &init_net) && netlink_capable(request, CAP_NET_ADMIN);
+}
+
+/* Rules are of the whole host, for cgroups are. */
+static int check_rules(struct sk_buff *request, const struct net *net,
+		       struct netlink_ext_ack *extack)
+{
+	if (is_trusted(request, net))
+		return 0;
+	NL_SET_ERR_MSG(extack, "rules are for the administrator in the host's network namespace");
+	return -EPERM;
 }
 
 static u32 count_flows(struct net *net, bool all)
@@ -95,7 +105,7 @@ static int mltcp_nl_status_get(struct sk_buff *request, struct genl_info *info)
 	mltcp_variants_names(names, sizeof(names));
 	if (!header || nla_put_string(skb, MLTCP_A_NAMES, names) ||
 	    nla_put_string(skb, MLTCP_A_VERSION, MLTCP_VERSION) ||
-	    nla_put_u32(skb, MLTCP_A_FLOWS, count_flows(net, sees_all(request, net))) ||
+	    nla_put_u32(skb, MLTCP_A_FLOWS, count_flows(net, is_trusted(request, net))) ||
 	    nla_put_u32(skb, MLTCP_A_JOBS, READ_ONCE(mn->job_count)) ||
 	    nla_put_u64_64bit(skb, MLTCP_A_DROPPED, atomic64_read(&mn->dropped), MLTCP_A_PAD)) {
 		nlmsg_free(skb);
@@ -126,8 +136,7 @@ static int mltcp_nl_job_set(struct sk_buff *request, struct genl_info *info)
 				    "a parameter is out of range");
 		return -ERANGE;
 	}
-	/* Of both the sender and the opener of the netlink socket, in the first user namespace. */
-	trusted = netlink_capable(request, CAP_NET_ADMIN);
+	trusted = is_trusted(request, genl_info_net(info));
 	if (!trusted && !mltcp_params_open(&job.params, &mltcp_defaults)) {
 		GENL_SET_ERR_MSG(info, "pushier than without a job: only for the host's own root");
 		return -EACCES;
@@ -309,9 +318,12 @@ static int mltcp_nl_untag(struct sk_buff *request, struct genl_info *info)
 static int mltcp_nl_rule_set(struct sk_buff *request, struct genl_info *info)
 {
 	struct mltcp_rule_ports ports = {};
-	struct mltcp_job_ref *job = job_to_give(info);
-	int err;
+	struct mltcp_job_ref *job;
+	int err = check_rules(request, genl_info_net(info), info->extack);
 
+	if (err)
+		return err;
+	job = job_to_give(info);
 	if (IS_ERR(job))
 		return PTR_ERR(job);
 	if (info->attrs[MLTCP_A_LOWEST_PORT])
@@ -327,14 +339,21 @@ static int mltcp_nl_rule_set(struct sk_buff *request, struct genl_info *info)
 
 static int mltcp_nl_rule_del(struct sk_buff *request, struct genl_info *info)
 {
-	int err;
+	int err = check_rules(request, genl_info_net(info), info->extack);
 
+	if (err)
+		return err;
 	if (!has(info, MLTCP_A_CGROUP, "the cgroup's id is missing"))
 		return -EINVAL;
 	err = mltcp_rule_delete(nla_get_u64(info->attrs[MLTCP_A_CGROUP]));
 	if (err)
 		GENL_SET_ERR_MSG(info, "there is no rule for this cgroup");
 	return err;
+}
+
+static int mltcp_nl_rule_dump_start(struct netlink_callback *cb)
+{
+	return check_rules(cb->skb, sock_net(cb->skb->sk), cb->extack);
 }
 
 /* cb->args[0] and [1]: where to go on. */
@@ -374,7 +393,8 @@ static int mltcp_nl_flow_dump_start(struct netlink_callback *cb)
 	struct net *net = sock_net(cb->skb->sk);
 
 	BUILD_BUG_ON(sizeof(*at) > sizeof(cb->ctx));
-	at->all = sees_all(cb->skb, net);
+	/* Everybody may list the sockets of their own namespace, as through sock_diag. */
+	at->all = is_trusted(cb->skb, net);
 	at->net = at->all ? 0 : mltcp_net(net)->id;
 	return 0;
 }
@@ -484,6 +504,7 @@ static const struct genl_ops mltcp_ops[] = {
 	},
 	{
 		.cmd = MLTCP_CMD_RULE_GET,
+		.start = mltcp_nl_rule_dump_start,
 		.dumpit = mltcp_nl_rule_dump,
 		.policy = no_policy,
 		.maxattr = ARRAY_SIZE(no_policy) - 1,

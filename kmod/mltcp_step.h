@@ -36,7 +36,8 @@ static struct mltcp_rtt mltcp_env_rtt(const struct mltcp_env *env);
 /* What the ACK covers, which only half of the samples need: segments, outstanding, retransmitted. */
 static void mltcp_env_covered(const struct mltcp_env *env, struct mltcp_rtt *rtt);
 /*
- * The parameters of the flow's job, or of flows without one, and the mechanisms to use. Where the job
+ * The parameters of the flow's job, or of flows without one, and the mechanisms to use, with
+ * MLTCP_GROW_AHEAD where the host's administrator set the job. Where the job
  * isn't the flow's any more, calls mltcp_reset() before.
  */
 static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *f,
@@ -126,8 +127,8 @@ static inline void mltcp_step_decide(struct mltcp_env *env, struct mltcp_flow *f
 	}
 	mltcp_count(f, now, acked_bytes);
 	/* Without an iteration there is nothing to yield in. */
-	mltcp_delay_watch(&f->delay, (mechanisms & MLTCP_YIELD && mltcp_total(f, p)) ||
-					     mltcp_env_watches(env));
+	mltcp_delay_watch(&f->delay,
+			  (mechanisms & MLTCP_YIELD && mltcp_total(f)) || mltcp_env_watches(env));
 	if (mechanisms & MLTCP_YIELD)
 		slot = mltcp_env_path(env, &key);
 	if (slot && mltcp_delay_ask(&f->delay, now, slot, key))

@@ -60,6 +60,11 @@ enum mltcp_shape {
 #define MLTCP_SCALE_INCREASE (1U << 0) /* the window's increase, by F */
 #define MLTCP_SCALE_DECREASE (1U << 1) /* the share of the window kept after a loss */
 #define MLTCP_YIELD (1U << 2) /* shrink on queueing delay, the sooner the lower the ratio */
+/*
+ * Set by the host of the algorithm, never by user space: the host's administrator set the job, so its
+ * flow may grow as if it were ahead while the queue is short.
+ */
+#define MLTCP_GROW_AHEAD (1U << 3)
 #define MLTCP_MECHANISMS_DEFAULT (1U << 31) /* the congestion control's own choice */
 
 /* Parameters of a job, the same for each of its flows. */
@@ -179,6 +184,7 @@ struct mltcp_flow {
 	__u64 start_ns; /* time of the iteration's first ACK */
 	__u64 step_bytes; /* acked_bytes when it was last decided */
 	__u64 step_ns; /* time of that */
+	__u64 told_bytes; /* the job's total_bytes when the iteration began; 0: learn it */
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
 	__u32 ratio; /* share of total_bytes acknowledged at the latest step, at most MLTCP_ONE */

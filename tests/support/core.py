@@ -23,7 +23,7 @@ uint32_t mltcp_gain(const struct mltcp_params *p, uint32_t ratio);
 uint32_t mltcp_between(uint32_t low, uint32_t high, uint32_t ratio);
 void mltcp_reset(struct mltcp_flow *f, uint32_t job, uint64_t acked_bytes, uint32_t retransmits);
 uint64_t mltcp_sent(const struct mltcp_flow *f);
-uint64_t mltcp_total(const struct mltcp_flow *f, const struct mltcp_params *p);
+uint64_t mltcp_total(const struct mltcp_flow *f);
 uint8_t mltcp_was_idle(const struct mltcp_flow *f);
 uint8_t mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now);
 uint8_t mltcp_is_reported(const struct mltcp_flow *f, uint64_t default_gap_ns);

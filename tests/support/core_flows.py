@@ -14,8 +14,9 @@ lib, ffi = core()
 U32 = 2**32 - 1
 U64 = 2**64 - 1
 MS = 1_000_000
-INCREASE, DECREASE, YIELD = 1, 2, 4
-ALL = INCREASE | DECREASE | YIELD
+INCREASE, DECREASE, YIELD, GROW_AHEAD = 1, 2, 4, 8
+ALL = INCREASE | DECREASE | YIELD | GROW_AHEAD
+"""Of a job that the host's administrator set."""
 
 ratios = st.integers(0, ONE)
 times = st.integers(0, U64)

@@ -74,7 +74,7 @@ def replay(pieces: Iterable[Piece], params: Any = None, acks_per_piece: int = 20
     for piece in pieces:
         now += round(piece.gap_ms * MS)
         lib.mltcp_on_send(flow, now, 0)
-        boundary, total = False, lib.mltcp_total(flow, params)
+        boundary, total = False, lib.mltcp_total(flow)
         for k in range(1, acks_per_piece + 1):
             if k == acks_per_piece // 2:
                 now += round(piece.stall_ms * MS)
@@ -82,7 +82,7 @@ def replay(pieces: Iterable[Piece], params: Any = None, acks_per_piece: int = 20
             acked += piece.bytes * k // acks_per_piece - piece.bytes * (k - 1) // acks_per_piece
             boundary |= ack(flow, params, now, acked)
         seen.append((piece, boundary, total))
-    return _outcome(seen, lib.mltcp_total(flow, params), flow.confidence)
+    return _outcome(seen, lib.mltcp_total(flow), flow.confidence)
 
 
 def _outcome(seen: list[tuple[Piece, bool, int]], total: int, confidence: int) -> Outcome:

@@ -21,6 +21,7 @@ ONE = 1 << SHIFT
 SCALE_INCREASE = 1 << 0
 SCALE_DECREASE = 1 << 1
 YIELD = 1 << 2
+GROW_AHEAD = 1 << 3
 MECHANISMS_DEFAULT = 1 << 31
 
 CONFIDENT = 4
@@ -177,7 +178,7 @@ struct mltcp_flow {
     uint64_t acked_bytes, next_bytes, last_ns, next_ns;
     uint32_t acks, gain, free_gain, free_us, carry, yield_us, resume_ssthresh;
     struct mltcp_delay delay;
-    uint64_t send_ns, turn_ns, start_bytes, start_ns, step_bytes, step_ns;
+    uint64_t send_ns, turn_ns, start_bytes, start_ns, step_bytes, step_ns, told_bytes;
     uint32_t job, iteration, ratio, left_kib, lead_kib, full_cwnd, idle_us;
     uint32_t total_kib, gap_us, inner_us, piece_kib;
     uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];

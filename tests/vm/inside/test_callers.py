@@ -156,6 +156,25 @@ def test_the_callers_that_may_not(client: Client) -> None:
     assert client.jobs() == [1]
 
 
+def test_container_with_net_admin_is_not_trusted(client: Client) -> None:
+    """The initial user namespace's root, without more than a network namespace of its own."""
+    client.set_job(1)
+    with elsewhere(), Client() as there:
+        for pushy in (
+            JobParams(mechanisms=("decrease",)),
+            JobParams(slope=4, intercept=4),
+            JobParams(shape="concave"),
+        ):
+            with refused(errno.EACCES, "pushier"):
+                there.set_job(1, pushy)
+        assert there.jobs() == []
+        with refused(errno.ENOENT):
+            there.delete_job(1)
+        there.set_job(2, JobParams())
+        assert there.jobs() == [2]
+    assert client.jobs() == [1]
+
+
 @pytest.mark.parametrize("by", ["a job", "what was learned"])
 def test_a_containers_lord_keeps_no_more_than_the_base_of_what_takes_an_administrator(
     by: str,

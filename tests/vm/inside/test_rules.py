@@ -235,21 +235,22 @@ def test_a_cgroup_that_has_ended_is_let_go(client: Client) -> None:
         time.sleep(0.2)
 
 
-def test_a_rule_ends_with_the_namespace_of_its_job(client: Client) -> None:
-    with cgroup("namespace") as (path, folder), inside(path), pair("mltcp") as (sender, peer):
+def test_container_with_net_admin_has_no_rules(client: Client) -> None:
+    """The initial user namespace's root, without more than a network namespace of its own."""
+    client.set_job(1)
+    with cgroup("container") as (_, folder):
+        client.set_rule(folder, 1)
+        number = os.fstat(folder).st_ino
         with elsewhere(), Client() as there:
-            there.set_job(7)
-            there.set_rule(folder, 7)
-            assert there.rules() == {os.fstat(folder).st_ino: 7}
-            assert client.rules() == {}  # whose ids say nothing here
-            burst(sender, peer)
-            assert jobs_of_flows(client) == [7]
-        burst(sender, peer)
-        assert jobs_of_flows(client) == [0]
-        client.set_job(7)
-        client.set_rule(folder, 7)
-        burst(sender, peer)
-        assert jobs_of_flows(client) == [7]
+            there.set_job(1, JobParams())
+            for change in (
+                lambda: there.set_rule(folder, 1),
+                lambda: there.delete_rule(number),
+                there.rules,
+            ):
+                with refused(errno.EPERM):
+                    change()
+        assert client.rules() == {number: 1}
 
 
 def test_only_the_hosts_administrator_has_rules(client: Client) -> None:

@@ -247,12 +247,12 @@ static inline int dump(struct genl *g, uint8_t command, on_message *each, void *
 	return ask(g, &r, each, data);
 }
 
-/* A job whose flows do all that the algorithm can do: short gaps, every mechanism. */
+/* A job whose flows do all that those of any namespace may: short gaps, increase and yield. */
 static const struct mltcp_params lively = {
 	.total_bytes = 20000,
 	.gap_ns = 1000000,
 	MLTCP_DEFAULTS,
-	.mechanisms = MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD,
+	.mechanisms = MLTCP_SCALE_INCREASE | MLTCP_YIELD,
 };
 
 #endif

@@ -729,6 +729,29 @@ def test_flows_behind_grow_as_fast_as_those_ahead_where_nobody_queues() -> None:
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 100
 
 
+def test_untrusted_flow_behind_does_not_grow_as_if_ahead() -> None:
+    params, flow = make_params(yield_min=ONE), make_flow()
+    flow.delay.full_us = 1000
+    ack(flow, params, 1, 0, rtt_us=110, min_rtt_us=100, mechanisms=INCREASE | YIELD)
+    assert flow.yield_us
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
+
+
+@pytest.mark.parametrize("mechanisms", [INCREASE | YIELD, ALL])
+def test_raised_total_holds_from_the_next_iteration(mechanisms: int) -> None:
+    """F would else stay at its largest, just ahead of what has been sent."""
+    params, flow, first = make_params(), make_flow(), 1_000_000
+    for sent in range(0, 4 * first, 10_000):
+        params.total_bytes = max(first, sent + 1)
+        ack(flow, params, MS + sent, sent, mechanisms=mechanisms)
+        if sent > first + first // 4:
+            assert not flow.active
+            assert flow.gain == ONE
+    ack(flow, params, 400 * MS, 4 * first, sent=300 * MS, mechanisms=mechanisms)
+    assert flow.active
+    assert lib.mltcp_total(flow) == params.total_bytes
+
+
 def test_what_a_burst_has_not_taken_back_the_next_one_does() -> None:
     params, flow = make_params(), behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns = 5 * MS
