@@ -484,7 +484,7 @@ mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *flow, __u32 *mechanis
 			*mechanisms = mltcp_open_mechanisms(MLTCP_MECHANISMS);
 	}
 	if (job) /* which nobody but the host's administrator can set */
-		*mechanisms |= MLTCP_GROW_AHEAD;
+		*mechanisms |= MLTCP_TRUSTED;
 	if (flow->job == id)
 		return &env->params;
 	mltcp_env_note(env, flow);

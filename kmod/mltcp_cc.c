@@ -366,7 +366,7 @@ static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct
 			*mechanisms = mltcp_open_mechanisms(*mechanisms);
 	}
 	if (data && data->trusted)
-		*mechanisms |= MLTCP_GROW_AHEAD;
+		*mechanisms |= MLTCP_TRUSTED;
 	return params;
 }
 

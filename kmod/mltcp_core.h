@@ -462,7 +462,7 @@ static inline __u32 mltcp_left_kib(__u64 bytes)
 
 /*
  * Set what the flow may do until it has got a step further, with the ACK at now. mechanisms:
- * those of the job, or of the congestion control, and MLTCP_GROW_AHEAD.
+ * those of the job, or of the congestion control, and MLTCP_TRUSTED.
  */
 static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p,
 				__u32 mechanisms, __u64 now)
@@ -475,8 +475,13 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	f->step_ns = now;
 	f->ratio = mltcp_ratio(sent, total);
 	f->left_kib = sent < total ? mltcp_left_kib(total - sent) : 0;
-	/* No iteration known, or longer than any: behave like the base. */
-	f->active = total && (p->gap_ns || f->gap_us) && !mltcp_overruns(sent, total);
+	/*
+	 * No iteration known, or longer than any: behave like the base. So does the first one of a flow
+	 * whose job isn't trusted, which a tag begins, not a pause: a new tag with each ACK, of a total
+	 * as small, would keep F at its largest.
+	 */
+	f->active = total && (p->gap_ns || f->gap_us) && !mltcp_overruns(sent, total) &&
+		    (mechanisms & MLTCP_TRUSTED || f->iteration > 1);
 	f->next_bytes = MLTCP_NEVER;
 	f->next_ns = now + MLTCP_LOOK_AGAIN_NS;
 	f->gain = MLTCP_ONE;
@@ -507,7 +512,7 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 		return;
 	}
 	f->next_ns = f->start_ns + 1000ULL * f->idle_us + 1;
-	if (mechanisms & MLTCP_GROW_AHEAD && f->free_gain > f->gain)
+	if (mechanisms & MLTCP_TRUSTED && f->free_gain > f->gain)
 		f->free_us = f->yield_us / 2;
 }
 

@@ -37,7 +37,7 @@ static struct mltcp_rtt mltcp_env_rtt(const struct mltcp_env *env);
 static void mltcp_env_covered(const struct mltcp_env *env, struct mltcp_rtt *rtt);
 /*
  * The parameters of the flow's job, or of flows without one, and the mechanisms to use, with
- * MLTCP_GROW_AHEAD where the host's administrator set the job. Where the job
+ * MLTCP_TRUSTED where the host's administrator set the job. Where the job
  * isn't the flow's any more, calls mltcp_reset() before.
  */
 static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *f,

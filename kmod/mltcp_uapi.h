@@ -61,10 +61,10 @@ enum mltcp_shape {
 #define MLTCP_SCALE_DECREASE (1U << 1) /* the share of the window kept after a loss */
 #define MLTCP_YIELD (1U << 2) /* shrink on queueing delay, the sooner the lower the ratio */
 /*
- * Set by the host of the algorithm, never by user space: the host's administrator set the job, so its
- * flow may grow as if it were ahead while the queue is short.
+ * Set by the host of the algorithm, never by user space: the host's administrator set the job. Its
+ * flows may grow as if they were ahead while the queue is short, and act from their first iteration on.
  */
-#define MLTCP_GROW_AHEAD (1U << 3)
+#define MLTCP_TRUSTED (1U << 3)
 #define MLTCP_MECHANISMS_DEFAULT (1U << 31) /* the congestion control's own choice */
 
 /* Parameters of a job, the same for each of its flows. */

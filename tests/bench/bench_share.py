@@ -42,7 +42,7 @@ from mltcp_tools.base.files import replace_file
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_fields
 from mltcp_tools.kernel.native.csources import algorithm
-from mltcp_tools.kernel.native.uapi import GROW_AHEAD
+from mltcp_tools.kernel.native.uapi import TRUSTED
 from mltcp_tools.lab.simulator.inputs import Link, PacketJob
 from mltcp_tools.lab.simulator.library import simulate
 from mltcp_tools.lab.simulator.modelled import with_mechanisms
@@ -121,7 +121,7 @@ def share(name: str, sending: Sending, place: Place, seed: int, seconds: float) 
         own = with_mechanisms(sending.params, name.partition(",")[0], is_open=name != JOB)
         params = params_fields(own)
         if name == JOB:
-            params["mechanisms"] |= GROW_AHEAD
+            params["mechanisms"] |= TRUSTED
     flow = PacketJob(
         start=0.5,
         compute=pauses,

@@ -14,8 +14,8 @@ lib, ffi = core()
 U32 = 2**32 - 1
 U64 = 2**64 - 1
 MS = 1_000_000
-INCREASE, DECREASE, YIELD, GROW_AHEAD = 1, 2, 4, 8
-ALL = INCREASE | DECREASE | YIELD | GROW_AHEAD
+INCREASE, DECREASE, YIELD, TRUSTED = 1, 2, 4, 8
+ALL = INCREASE | DECREASE | YIELD | TRUSTED
 """Of a job that the host's administrator set."""
 
 ratios = st.integers(0, ONE)

@@ -16,7 +16,7 @@ from typing import Any
 from mltcp_tools.kernel.backends.base import IterationEvent, JobParams
 from mltcp_tools.kernel.backends.params import params_fields
 from mltcp_tools.kernel.congestion_controls import base_of, is_mltcp
-from mltcp_tools.kernel.native.uapi import GROW_AHEAD
+from mltcp_tools.kernel.native.uapi import TRUSTED
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.links import Link as Bottleneck
@@ -232,7 +232,7 @@ def _congestion_control(cc: str, params: JobParams, *, is_open: bool = False) ->
         return {"base": base_of(cc), "params": None}
     fields = params_fields(with_mechanisms(params, cc, is_open=is_open))
     if not is_open:
-        fields["mechanisms"] |= GROW_AHEAD
+        fields["mechanisms"] |= TRUSTED
     return {"base": base_of(cc), "params": fields}
 
 

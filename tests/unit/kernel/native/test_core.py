@@ -14,6 +14,7 @@ from support.core_flows import (
     DECREASE,
     INCREASE,
     MS,
+    TRUSTED,
     U32,
     U64,
     YIELD,
@@ -57,7 +58,7 @@ def avoid(flow: Any, cwnd: int, ssthresh: int, srtt_us: int = 1000) -> tuple[boo
 def test_each_mechanism_acts_only_when_asked_for(mechanisms: int) -> None:
     params, flow = make_params(), make_flow()
     flow.delay.full_us = 1000
-    ack(flow, params, 0, 500_000, rtt_us=2000, mechanisms=mechanisms)
+    ack(flow, params, 0, 500_000, rtt_us=2000, mechanisms=mechanisms | TRUSTED)
     assert (flow.gain != ONE) == bool(mechanisms & INCREASE)
     assert (flow.keep != 0) == bool(mechanisms & DECREASE)
     assert (flow.yield_us != 0) == bool(mechanisms & YIELD)
@@ -721,7 +722,7 @@ def test_flows_behind_grow_as_fast_as_those_ahead_where_nobody_queues() -> None:
     flow.delay.queue_us = flow.yield_us // 2
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
     flow.delay.queue_us = 0
-    lib.mltcp_decide(flow, make_params(), INCREASE, 2)  # the queue isn't looked at
+    lib.mltcp_decide(flow, make_params(), INCREASE | TRUSTED, 2)  # the queue isn't looked at
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
     lib.mltcp_decide(flow, make_params(), ALL, 2)
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 200
@@ -732,7 +733,8 @@ def test_flows_behind_grow_as_fast_as_those_ahead_where_nobody_queues() -> None:
 def test_untrusted_flow_behind_does_not_grow_as_if_ahead() -> None:
     params, flow = make_params(yield_min=ONE), make_flow()
     flow.delay.full_us = 1000
-    ack(flow, params, 1, 0, rtt_us=110, min_rtt_us=100, mechanisms=INCREASE | YIELD)
+    flow.iteration = 1
+    ack(flow, params, 300 * MS, 0, 200 * MS, 110, 100, INCREASE | YIELD)
     assert flow.yield_us
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
 
@@ -750,6 +752,24 @@ def test_raised_total_holds_from_the_next_iteration(mechanisms: int) -> None:
     ack(flow, params, 400 * MS, 4 * first, sent=300 * MS, mechanisms=mechanisms)
     assert flow.active
     assert lib.mltcp_total(flow) == params.total_bytes
+
+
+@pytest.mark.parametrize(("trusted", "gain"), [(0, ONE), (TRUSTED, 2 * ONE)])
+def test_untrusted_flow_tagged_with_each_ack_is_its_base(trusted: int, gain: int) -> None:
+    size = 14_480
+    params, flow = make_params(total_bytes=size), make_flow()
+    for number in range(1, 20):
+        lib.mltcp_reset(flow, 1 + number % 2, flow.acked_bytes, 0)
+        ack(flow, params, number * MS, number * size, mechanisms=INCREASE | trusted)
+        assert flow.gain == gain
+
+
+def test_untrusted_flow_acts_after_its_first_pause() -> None:
+    params, flow = make_params(), make_flow()
+    ack(flow, params, MS, 1000, mechanisms=INCREASE)
+    assert flow.gain == ONE
+    ack(flow, params, 300 * MS, 2000, sent=200 * MS, mechanisms=INCREASE)
+    assert flow.gain < ONE
 
 
 def test_what_a_burst_has_not_taken_back_the_next_one_does() -> None:
