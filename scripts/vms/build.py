@@ -19,7 +19,7 @@ from vms.kernels import UBUNTU, Kernel, suite_sources
 
 MODULE = "tcp_mltcp.ko"
 
-FOR_TESTS = Path("tests", "VM", "modules")
+FOR_TESTS = Path("tests", "vm", "programs", "modules")
 
 CHROOTED = {"trixie-backports": "trixie", "noble": "trixie"}
 """Suites whose kernels need a newer compiler and C library than Debian 12's, and who has them."""

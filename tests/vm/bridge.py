@@ -49,7 +49,7 @@ def suites(config: pytest.Config) -> tuple[str, ...]:
     """The kernels to test on."""
     if GUEST:
         return (GUEST,)
-    named = config.getoption("VMs")
+    named = config.getoption("vms")
     if named:
         return tuple(named.split(","))
     return FULL if config.getoption("full") else QUICK
@@ -230,7 +230,7 @@ def _compile_for_vms(suite: str) -> None:
     recorded_steps.simulator()
     for source in (CHECKOUT / "bpf").glob("*.bpf.c"):
         objects.build_object(source.name.removesuffix(".bpf.c"), kernels.require(suite).image)
-    folder = CHECKOUT / "tests" / "VM"
+    folder = CHECKOUT / "tests" / "vm" / "programs"
     subprocess.run(["make", "-s", "-C", folder, f"OUT={CACHE / 'programs'}"], check=True)
 
 

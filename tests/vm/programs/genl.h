@@ -14,8 +14,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "../../kmod/mltcp_core.h"
-#include "../../kmod/rules.h"
+#include "../../../kmod/mltcp_core.h"
+#include "../../../kmod/rules.h"
 
 #define BUFFER_BYTES (1 << 16)
 
