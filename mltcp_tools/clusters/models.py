@@ -18,7 +18,7 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import Phase
 from mltcp_tools.clusters.topology import Topology
 
-Pattern = Literal["ring", "tree", "all-to-all", "pipeline"]
+Pattern = Literal["ring", "all-to-all", "pipeline"]
 PATTERNS: tuple[str, ...] = get_args(Pattern)
 
 # Pairs of servers whose paths an all-to-all draws; more are alike.
@@ -91,7 +91,6 @@ def lag_s(model: Model, topology: Topology, allocation: Allocation) -> float:
         return 0.0
     steps = {
         "ring": 2 * (servers - 1),
-        "tree": 2 * math.ceil(math.log2(servers)),
         "all-to-all": 1,
         "pipeline": 2 * (servers - 1),
     }
@@ -111,7 +110,7 @@ def phases_of(
     if len(servers) < 2 or not size:
         crossings: dict[int, float] = {}
         size = 0
-    elif aggregated and model.pattern in ("ring", "tree"):
+    elif aggregated and model.pattern == "ring":
         crossings, size = _summed(topology, servers, size, job)
     else:
         crossings, size = _PATTERNS[model.pattern](topology, servers, size, job)
@@ -134,15 +133,6 @@ def _ring(
     n = len(servers)
     hops = list(zip(servers, [*servers[1:], servers[0]], strict=True))
     return _cross(topology, hops, job), math.ceil(2 * (n - 1) / n * size / topology.nics)
-
-
-def _tree(
-    topology: Topology, servers: Sequence[int], size: int, job: int
-) -> tuple[dict[int, float], int]:
-    """A binary tree: the sum goes up, the result down."""
-    hops = [(servers[i], servers[(i - 1) // 2]) for i in range(1, len(servers))]
-    hops += [(parent, child) for child, parent in hops]
-    return _cross(topology, hops, job), math.ceil(size / topology.nics)
 
 
 def _all_to_all(
@@ -174,4 +164,4 @@ def _cross(topology: Topology, hops: Sequence[tuple[int, int]], job: int) -> dic
     return {link: float(times) for link, times in sorted(crossed.items())}
 
 
-_PATTERNS = {"ring": _ring, "tree": _tree, "all-to-all": _all_to_all, "pipeline": _pipeline}
+_PATTERNS = {"ring": _ring, "all-to-all": _all_to_all, "pipeline": _pipeline}

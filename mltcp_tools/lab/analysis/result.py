@@ -1,4 +1,4 @@
-"""The result of a run, as one document: the schema `mltcp-result/1`, which schema.py prints.
+"""The result of a run, as one document: the schema `mltcp-result/1`.
 
 Times are seconds, numbers of iterations count from 1, ratios and shares are plain numbers, and null
 stands for what couldn't be computed (`problems` says why). The measures are defined in metrics.py,

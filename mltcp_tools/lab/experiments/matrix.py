@@ -16,9 +16,7 @@ Every scenario is an experiment (experiment.py) made of the defaults, then of th
 experiment it names, then of its own fields; the defaults may name an experiment, too. What the
 defaults say of how much is run (`iterations`, `repetitions`, `seed`, `alone`) also holds where a
 scenario names an experiment. `link`, `sysctls` and `alone` are overlaid field by field, everything
-else as a whole. With `each` a scenario stands for several (each.py). Where `scenarios` is the name
-or file of another matrix, the scenarios are that one's, with the defaults laid over them: the same
-situations with other variants; what was expected of the former ones then counts no more.
+else as a whole. With `each` a scenario stands for several (each.py).
 
 Each scenario has its run folder, called as itself, in the matrix's folder. A scenario that is
 finished there isn't run again, so a matrix that was interrupted goes on where it was.
@@ -97,33 +95,12 @@ def parse_matrix(text: str, file: str) -> Matrix:
     top = read_section(text, file, _FIELDS)
     name = top.get("name", values.name)
     defaults = top.section("defaults", _MIX_FIELDS[:-1])
-    if isinstance(top.nodes.get("scenarios"), yaml.ScalarNode):
-        other = _scenarios_of(top)
-        scenarios = _read_scenarios(top, other, other.section("defaults", None), defaults)
-    else:
-        scenarios = _read_scenarios(top, top, defaults, None)
-    return Matrix(name, top.get("description", str, ""), scenarios)
+    return Matrix(name, top.get("description", str, ""), _read_scenarios(top, defaults))
 
 
-def _scenarios_of(top: Section) -> Section:
-    """The matrix whose scenarios `top` names in the place of its own."""
-    path = find_matrix(top.get("scenarios", str))
-    try:
-        other = read_section(path.read_text(encoding="utf-8"), str(path), _FIELDS)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: can't be read ({error}).") from None
-    if isinstance(other.nodes.get("scenarios"), yaml.ScalarNode):
-        raise top.error(f"{path} has no scenarios of its own.", "scenarios")
-    load_matrix(path)  # whose mistakes are to be named with its own lines
-    return other
-
-
-def _read_scenarios(
-    top: Section, matrix: Section, under: Section | None, over: Section | None
-) -> dict[str, Experiment]:
-    """The scenarios in `matrix`, each laid over `under`, and `over` over each; for the matrix
-    `top`."""
-    entries = matrix.section("scenarios", None)
+def _read_scenarios(top: Section, defaults: Section | None) -> dict[str, Experiment]:
+    """The scenarios, each laid over the defaults."""
+    entries = top.section("scenarios", None)
     if entries is None or not list(entries):
         raise top.error(
             "missing; name at least one, for example `scenarios: {one: {}}`.", "scenarios"
@@ -132,7 +109,7 @@ def _read_scenarios(
     for entry in entries:
         own = entries.section(entry, _MIX_FIELDS)
         assert own is not None
-        merged = top.of(_overlaid(own, under, own, over), own.path, [*FIELDS, EACH])
+        merged = top.of(_overlaid(own, defaults, own), own.path, [*FIELDS, EACH])
         for scenario, node in expand(entry, merged):
             if not values.NAME.fullmatch(scenario) or scenario in scenarios:
                 raise entries.error(
