@@ -234,8 +234,7 @@ def fapes(
     """
     from mltcp_tools.clusters.fapes.compare import compare
     from mltcp_tools.clusters.fapes.goals import goals
-    from mltcp_tools.clusters.fapes.inference import replayed
-    from mltcp_tools.clusters.requests import Service
+    from mltcp_tools.clusters.fapes.inference import Service, replayed
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.text import render_loans
     from mltcp_tools.clusters.traces import read_requests, read_workload, windows

@@ -21,9 +21,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from mltcp_tools.base.errors import UsageError
+from mltcp_tools.clusters.fapes.inference import Request
 from mltcp_tools.clusters.models import MODELS, Model
 from mltcp_tools.clusters.pairs import GAVEL_MODELS, gavel_model
-from mltcp_tools.clusters.requests import Request
 from mltcp_tools.clusters.topology import Topology, regular
 from mltcp_tools.clusters.workload import (
     SEEDS,

@@ -9,12 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.fapes.inference import Kpa, Predictive, Scaler, Served, serve, tuned
+from mltcp_tools.clusters.fapes.inference import (
+    Kpa,
+    Predictive,
+    Request,
+    Scaler,
+    Served,
+    Service,
+    serve,
+    tuned,
+)
 from mltcp_tools.clusters.fapes.policies import Fapes, Lyra
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies.orders import Fifo
 from mltcp_tools.clusters.policies.plan import Elastic
-from mltcp_tools.clusters.requests import Request, Service
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.view import Policy

@@ -16,8 +16,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.clusters.requests import Request, Service
-
 TICK_S = 2.0
 STARTUP_S = 20.0
 SLOTS = 8
@@ -27,6 +25,28 @@ SLO_WAIT_S = 2.0
 
 UTILISATIONS, WINDOWS_S = (0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7), (30.0, 60.0, 120.0)
 """The values that KPA is tuned over."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """arrival_s: seconds since the start. context, generated: tokens."""
+
+    arrival_s: float
+    context: int
+    generated: int
+
+
+@dataclass(frozen=True)
+class Service:
+    """Seconds that a GPU is busy: for a token of context, a generated one, and for a request."""
+
+    context_s: float = 0.0002
+    generated_s: float = 0.02
+    base_s: float = 0.02
+
+    def seconds(self, request: Request) -> float:
+        """Service time of the request."""
+        return self.base_s + self.context_s * request.context + self.generated_s * request.generated
 
 
 class Scaler(Protocol):

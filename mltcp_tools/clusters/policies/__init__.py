@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.policies.cassini import Cassini
-from mltcp_tools.clusters.policies.orders import Fifo, ShortestRemaining
+from mltcp_tools.clusters.policies.orders import Fifo, Replay, ShortestRemaining
 from mltcp_tools.clusters.policies.placing import shuffled
 from mltcp_tools.clusters.policies.plan import Elastic
-from mltcp_tools.clusters.policies.replay import Replay
 from mltcp_tools.clusters.policies.sharing import Predicted
 from mltcp_tools.clusters.view import Policy
 

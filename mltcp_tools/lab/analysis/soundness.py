@@ -54,15 +54,15 @@ def _host_limits(run: Run, lone: Mapping[str, Lone]) -> list[str]:
     if alone.empty:
         return []
     sending = alone["comm_s"].sum() / (alone["end_s"] - alone["start_s"]).sum()
-    CPUs = min(float(cpus), busy * cpus / sending) if sending > 0 else 0.0
+    used = min(float(cpus), busy * cpus / sending) if sending > 0 else 0.0
     return [
         f"The host, not the link, limits the jobs: {job} alone filled"
         f" {each.alone_s / each.best_s:.0%} of the link at best, where {FILLS:.0%} is the least,"
-        f" with {CPUs:.1f} of {cpus} CPUs busy while it sent; see that the link's"
+        f" with {used:.1f} of {cpus} CPUs busy while it sent; see that the link's"
         " `offloads` are on and its queue holds 136 KiB, lower its rate, or use a VM in virtual"
         " time."
         for job, each in measured_once(lone)
-        if each.best_s and each.alone_s < FILLS * each.best_s and CPUs >= BUSY_PROCESSORS
+        if each.best_s and each.alone_s < FILLS * each.best_s and used >= BUSY_PROCESSORS
     ]
 
 

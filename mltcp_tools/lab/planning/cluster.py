@@ -43,13 +43,12 @@ class PlacementPlan:
     """A placement and when its jobs start.
 
     links: every shared link with the shifts that were chosen. shifts, periods: job -> seconds, as
-    in LinkPlan; jobs that share no link aren't shifted. graph: the affinity graph. loop: the names
-    around a loop for which the placement was discarded; then it has no shifts and no scores. bound:
-    a mean score that no shifts exceed.
+    in LinkPlan; jobs that share no link aren't shifted. loop: the names around a loop for which the
+    placement was discarded; then it has no shifts and no scores. bound: a mean score that no shifts
+    exceed.
     """
 
     name: str
-    graph: nx.Graph
     links: Mapping[str, LinkPlan] = field(default_factory=dict)
     shifts: Mapping[str, float] = field(default_factory=dict)
     periods: Mapping[str, float] = field(default_factory=dict)
@@ -152,7 +151,7 @@ class _Planner:
         graph = affinity_graph(members, deciding_links(self._cluster, members))
         loop = find_loop(graph) if self._loops == "discard" else []
         if loop:
-            return PlacementPlan(placement.name, graph, loop=tuple(loop))
+            return PlacementPlan(placement.name, loop=tuple(loop))
         profiles = self._cluster.profiles
         shifts = dict.fromkeys(placement.crossings, 0.0)
         periods = {job: profiles[job].period_s for job in placement.crossings}
@@ -173,7 +172,7 @@ class _Planner:
         }
         best = [bounds.get(link, plan.optimum.bound) for link, plan in links.items()]
         bound = sum(best) / len(best) if best else 1.0
-        return PlacementPlan(placement.name, graph, links, shifts, periods, bound)
+        return PlacementPlan(placement.name, links, shifts, periods, bound)
 
     def _plan_part(
         self,

@@ -1,15 +1,13 @@
-"""The analysis's view of an experiment, read tolerantly from a run folder.
+"""The analysis's view of a run folder's experiment, which can be read or can't.
 
-It is read by those who read it for the run; here a part that they refuse costs only the measures
-that need it.
+It is read by those who read it for the run. Where they refuse it, the tables alone are used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
@@ -25,7 +23,6 @@ from mltcp_tools.lab.experiments.neighbours import Neighbour
 from mltcp_tools.lab.experiments.reading import read_jobs, read_neighbours
 
 ALONE = "alone"
-_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True)
@@ -116,25 +113,21 @@ def read_experiment(path: Path, problems: list[str]) -> DescribedExperiment:
     if not isinstance(document, dict):
         problems.append(f"{path.name} describes no experiment; the tables alone are used.")
         return DescribedExperiment()
-    return view_experiment(document, problems)
+    try:
+        return view_experiment(document)
+    except UsageError as error:
+        problems.append(f"{path.name} can't be read ({error}); the tables alone are used.")
+        return DescribedExperiment()
 
 
-def view_experiment(document: dict[str, Any], problems: list[str]) -> DescribedExperiment:
-    """An experiment's document (the YAML file's content) as the analysis sees it."""
+def view_experiment(document: dict[str, Any]) -> DescribedExperiment:
+    """An experiment's document (the YAML file's content) as the analysis sees it; UsageError."""
     top = read_section(yaml.safe_dump(document, sort_keys=False), "experiment.yaml", None)
 
-    def part(read: Callable[[], _Part]) -> _Part | None:
-        try:
-            return read()
-        except UsageError as error:
-            problems.append(f"Part of the experiment can't be read: {error}")
-            return None
-
-    jobs = part(lambda: read_jobs(top)) or ()
-    neighbours = part(lambda: read_neighbours(top, set())) or ()
-    links, delay_s = part(lambda: _links(top)) or ({}, 0.0)
+    links, delay_s = _links(top)
     rates = {name: link.rate for name, link in links.items()}
     variants = document.get("variants")
+    variants = variants if isinstance(variants, dict) else {}
     return DescribedExperiment(
         name=str(document.get("name") or "unnamed"),
         description=str(document.get("description") or ""),
@@ -142,17 +135,17 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> DescribedE
         link_rates=rates,
         delay_s=delay_s,
         mtu=min((link.mtu for link in links.values()), default=MTU),
-        jobs={job.name: job for job in jobs},
-        neighbours={each.name: each for each in neighbours},
+        jobs={job.name: job for job in read_jobs(top)},
+        neighbours={each.name: each for each in read_neighbours(top, set())},
         variants={
             str(name): dict(variant) if isinstance(variant, dict) else {}
-            for name, variant in (variants.items() if isinstance(variants, dict) else ())
+            for name, variant in (variants.items())
             if name != ALONE
         },
         baseline=str(document["baseline"]) if document.get("baseline") else None,
-        iterations=part(lambda: top.get("iterations", values.whole(1), None)),
-        repetitions=part(lambda: top.get("repetitions", values.whole(1), None)),
-        expect=part(lambda: read_expect(top, list(variants or {}))) or Expect(),
+        iterations=top.get("iterations", values.whole(1), None),
+        repetitions=top.get("repetitions", values.whole(1), None),
+        expect=read_expect(top, list(variants)),
         document=document,
     )
 

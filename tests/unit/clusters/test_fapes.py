@@ -10,8 +10,16 @@ import pytest
 
 from mltcp_tools.clusters.fapes.compare import compare
 from mltcp_tools.clusters.fapes.goals import MORE, SHORTER, Goal, goals
-from mltcp_tools.clusters.fapes.inference import SLOTS, Kpa, Predictive, replayed, serve, tuned
-from mltcp_tools.clusters.requests import Request, Service
+from mltcp_tools.clusters.fapes.inference import (
+    SLOTS,
+    Kpa,
+    Predictive,
+    Request,
+    Service,
+    replayed,
+    serve,
+    tuned,
+)
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.workload import Generated, Workload, generate
