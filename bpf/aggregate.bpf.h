@@ -59,7 +59,7 @@ struct agg_slot {
 	struct agg_entry entry;
 };
 
-/* Why a packet was dropped, and what became of the others; `mltcp aggregate status` names them. */
+/* Why a packet was dropped, and what became of the others; `mltcp collectives aggregator status` names them. */
 enum counter {
 	COUNT_TAKEN,
 	COUNT_RESULTS,

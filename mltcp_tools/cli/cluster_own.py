@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     "--profiles",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The same from `mltcp profile -o`.",
+    help="The same from `mltcp lab profile -o`.",
 )
 @click.option(
     "--recorded",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="The same, and jobs' iterations, from what `mltcp record` or a run wrote.",
+    help="The same, and jobs' iterations, from what `mltcp lab record` or a run wrote.",
 )
 @click.option("--variant", help="The variant of a run whose iterations jobs had.")
 def import_(

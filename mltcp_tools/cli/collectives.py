@@ -12,6 +12,7 @@ import click
 
 from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.base.units import format_bytes, parse_bytes, parse_fraction
+from mltcp_tools.cli.lazy import LazyGroup
 from mltcp_tools.cli.options import (
     BYTES,
     RATE,
@@ -29,7 +30,12 @@ def collectives() -> Collection[str]:
     return COLLECTIVES
 
 
-@click.group()
+@click.group(
+    cls=LazyGroup,
+    sections={
+        "Commands": {"aggregator": "Run the aggregator, which sums up gradients in the network."}
+    },
+)
 def command() -> None:
     """Compare ways to sum up gradients."""
 
@@ -48,7 +54,7 @@ def command() -> None:
     "--mode",
     type=click.Choice(("xdp", "tc")),
     default="xdp",
-    help="Place of the aggregator's programs, as for `mltcp aggregate up`.",
+    help="Place of the aggregator's programs, as for `mltcp collectives aggregator up`.",
 )
 @mtu_option(9000)
 @list_option(

@@ -1,4 +1,4 @@
-"""`mltcp emulate`: periodic jobs over real TCP connections."""
+"""`mltcp lab emulate`: periodic jobs over real TCP connections."""
 
 from __future__ import annotations
 

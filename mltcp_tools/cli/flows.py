@@ -1,4 +1,4 @@
-"""`mltcp flows`: the flows under MLTCP, one line each."""
+"""`mltcp status flows`: the flows under MLTCP, one line each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mltcp jobs`: the jobs set, and what is known of their iterations."""
+"""`mltcp status jobs`: the jobs set, and what is known of their iterations."""
 
 from __future__ import annotations
 

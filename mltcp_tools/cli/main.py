@@ -1,75 +1,51 @@
 """The `mltcp` command: runs a sub-command, and turns errors into one line and an exit code.
 
-A command module `mltcp_tools.cli.<name>` exposes `command`. It is imported only when that command
-is run, so that help is quick and a package missing for one command does not break the others.
+A command module `mltcp_tools.cli.<name>` exposes `command` (lazy.py).
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import shlex
 import sys
 from collections.abc import Sequence
 
 import click
-from click.shell_completion import CompletionItem
 
 from mltcp_tools import __version__
 from mltcp_tools.base.errors import complain, run
+from mltcp_tools.cli.lazy import LazyGroup
 
-COMMANDS = {
-    "doctor": "Say what this host has and lacks, with the fix for each.",
-    "load": "Register the MLTCP congestion controls with the kernel.",
-    "unload": "Take the MLTCP congestion controls out of the kernel.",
-    "status": "Show what is loaded, as read back from the kernel.",
-    "flows": "List the flows that MLTCP controls.",
-    "ps": "Show training processes and the kinds of their connections.",
-    "attach": "Assign connections of running processes to a job.",
-    "detach": "Restore the congestion control of attached connections.",
-    "agent": "Follow training processes by rules, as a daemon.",
-    "jobs": "List the jobs, and what is known of their iterations.",
-    "watch": "Show attached jobs as they run.",
-    "record": "Record the iterations of attached jobs for `mltcp report`.",
-    "emulate": "Run one side of an emulated training job over TCP.",
-    "testbed": "Run experiments over a bottleneck made of network namespaces.",
-    "simulate": "Run experiments in virtual time, without root.",
-    "report": "Evaluate or compare run folders.",
-    "profile": "Show what jobs send per iteration, from runs or captures.",
-    "trial": "Prove on running jobs whether mltcp helps them.",
-    "priorities": "Order jobs' bursts, and give each its priority.",
-    "aggregate": "Run the aggregator, which sums up gradients in the network.",
-    "collectives": "Compare all-reduces on links of this host's own.",
-    "plan": "Say which jobs fit together, and when each should start.",
-    "cluster": "Simulate whole clusters and their schedulers.",
-    "completion": "Print the completion script of a shell.",
-}
-
-GROUPS = {
-    "Kernel": ("doctor", "load", "unload", "status", "completion"),
-    "Live jobs": (
-        "ps",
-        "attach",
-        "detach",
-        "agent",
-        "jobs",
-        "flows",
-        "watch",
-        "record",
-        "trial",
-        "priorities",
-    ),
-    "Experiments": (
-        "testbed",
-        "simulate",
-        "emulate",
-        "collectives",
-        "aggregate",
-        "report",
-    ),
-    "Planning": ("profile", "plan", "cluster"),
+SECTIONS = {
+    "Operating": {
+        "doctor": "Say what this host has and lacks, with the fix for each.",
+        "load": "Register the MLTCP congestion controls with the kernel.",
+        "unload": "Take the MLTCP congestion controls out of the kernel.",
+        "status": "Show what is loaded, its jobs and flows, as read back.",
+        "connections": "Show training processes and the kinds of their connections.",
+        "attach": "Assign connections of running processes to a job.",
+        "detach": "Restore the congestion control of attached connections.",
+        "watch": "Show attached jobs as they run.",
+        "trial": "Prove on running jobs whether mltcp helps them.",
+        "agent": "Follow training processes by rules, as a daemon.",
+        "report": "Evaluate or compare run folders.",
+    },
+    "Trying it out": {
+        "simulate": "Run experiments in virtual time, without root.",
+        "testbed": "Run experiments over a bottleneck made of network namespaces.",
+    },
+    "Experimenting, and the companions": {
+        "lab": "Emulate jobs, record and profile them, give them priorities.",
+        "plan": "Say which jobs fit together, and when each should start.",
+        "collectives": "Sum gradients with less traffic, and compare all-reduces.",
+        "cluster": "Simulate whole clusters and their schedulers.",
+    },
+    "Else": {
+        "completion": "Print the completion script of a shell.",
+    },
 }
 """The commands in the order in which help shows them."""
+COMMANDS = {name: text for each in SECTIONS.values() for name, text in each.items()}
 
 EPILOG = """\b
 Exit codes:
@@ -83,49 +59,45 @@ Exit codes:
 Set MLTCP_DEBUG=1 to see the traceback of an error, NO_COLOR=1 for text without colours."""
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported on first use; their summaries are known without that."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        try:
-            module = importlib.import_module(f"mltcp_tools.cli.{cmd_name}")
-        except ModuleNotFoundError as error:
-            from mltcp_tools.cli.extras import lacks_package
-
-            if (lacking := lacks_package(cmd_name, error)) is None:
-                raise
-            raise lacking from error
-        command = module.command
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{module.__name__}.command is not a click command")
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, names in GROUPS.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, COMMANDS[name]) for name in names])
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        names = [
-            CompletionItem(name, help=summary)
-            for name, summary in COMMANDS.items()
-            if name.startswith(incomplete)
-        ]
-        return names + click.Command.shell_complete(self, ctx, incomplete)
-
-
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    sections=SECTIONS,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="mltcp", message="%(prog)s %(version)s")
 def cli() -> None:
     """Keep the network bursts of training jobs out of each other's way.
 
     Load the MLTCP congestion controls, try them on emulated jobs, and see what they gain.
+
+    \b
+    mltcp simulate four-jobs              four jobs on one link, in virtual time
+    mltcp attach train.py --job gpt2      switch the connections of running processes
     """
+
+
+@cli.command("help")
+@click.argument("words", metavar="[COMMAND]...", nargs=-1)
+@click.pass_context
+def show_help(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of a command, as its --help does."""
+    ctx = ctx.find_root()
+    command: click.Command = cli
+    rest = list(words)
+    while rest:
+        if not isinstance(command, click.Group):
+            raise click.UsageError(f"No such command {rest[0]!r}.", ctx)
+        name, found, rest = command.resolve_command(ctx, rest)
+        assert found is not None  # else resolve_command has raised
+        command, ctx = found, found.context_class(found, parent=ctx, info_name=name)
+    click.echo(command.get_help(ctx))
+
+
+@cli.command("version")
+def show_version() -> None:
+    """Show the version."""
+    click.echo(f"mltcp {__version__}")
 
 
 def main(args: Sequence[str] | None = None) -> int:

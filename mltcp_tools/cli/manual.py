@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from mltcp_tools import __version__
-from mltcp_tools.cli.main import COMMANDS, EPILOG, GROUPS, cli
+from mltcp_tools.cli.main import COMMANDS, EPILOG, SECTIONS, cli
 
 _VERBATIM = "\b"
 
@@ -43,7 +43,7 @@ def _overview(ctx: click.Context) -> str:
         *_text(cli.help or ""),
         *_options(ctx, cli),
     ]
-    for title, names in GROUPS.items():
+    for title, names in SECTIONS.items():
         lines.append(f".SH {_quoted(title.upper())}")
         for name in names:
             lines += [".TP", rf"\fBmltcp\-{_escaped(name)}\fR(1)", _inline(COMMANDS[name])]
@@ -71,7 +71,7 @@ def _page(ctx: click.Context, name: str, command: click.Command) -> str:
                 lines += [*_options(inside, each, ".SS"), *_epilog(each, ".SS")]
         else:
             lines += [*_options(own, command), *_epilog(command)]
-    others = next(names for names in GROUPS.values() if name in names)
+    others = next(names for names in SECTIONS.values() if name in names)
     listed = ", ".join(rf"\fBmltcp\-{_escaped(each)}\fR(1)" for each in others if each != name)
     return _joined([*lines, ".SH SEE ALSO", rf"\fBmltcp\fR(1), {listed}"])
 

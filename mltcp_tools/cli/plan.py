@@ -109,9 +109,9 @@ def score(
 ) -> None:
     """Score how well JOBS fit on one link, and by how much to shift each.
 
-    JOBS is a run folder of `mltcp testbed run` or `mltcp record`, or a YAML file of profiles
-    (`mltcp profile` makes one). A score of 1 means that their bursts never ask for more than the
-    link's rate.
+    JOBS is a run folder of `mltcp testbed run` or `mltcp lab record`, or a YAML file of profiles
+    (`mltcp lab profile` makes one). A score of 1 means that their bursts never ask for more than
+    the link's rate.
     """
     from mltcp_tools.lab.planning.link import score_link
     from mltcp_tools.lab.planning.reading import read_source

@@ -1,4 +1,4 @@
-"""`mltcp priorities`: the controller of jobs' priorities."""
+"""`mltcp lab priorities`: the controller of jobs' priorities."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def command(
     if not hosts:
         run_controller(folder, weight, count, ended)
         return
-    remote = [*shlex.split(mltcp), "priorities", str(folder), "--led"]
+    remote = [*shlex.split(mltcp), "lab", "priorities", str(folder), "--led"]
     with contextlib.ExitStack() as stack:
         reached = []
         for place, name in enumerate(hosts):

@@ -1,4 +1,4 @@
-"""`mltcp profile`: what jobs send per iteration."""
+"""`mltcp lab profile`: what jobs send per iteration."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def command(
 ) -> None:
     """Show what the jobs of RUN, or of a packet capture, send in an iteration, and when.
 
-    RUN is a folder of `mltcp record` or `mltcp testbed run`, or a YAML file of profiles, which is
-    checked. Bytes are TCP payload; in a capture, retransmitted bytes count once. The two
+    RUN is a folder of `mltcp lab record` or `mltcp testbed run`, or a YAML file of profiles, which
+    is checked. Bytes are TCP payload; in a capture, retransmitted bytes count once. The two
     directions are never added up, because a link carries its full rate in each.
     """
     from mltcp_tools.lab.planning.reading import read_source, write_profiles

@@ -1,4 +1,4 @@
-"""`mltcp record`: iterations of attached jobs into a run folder."""
+"""`mltcp lab record`: iterations of attached jobs into a run folder."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def command(
     if not any(counts.values()):
         raise MltcpError(
             f"No iteration was seen, so {folder} holds none: the jobs may have ended, or their gap"
-            " is unknown; see `mltcp jobs`."
+            " is unknown; see `mltcp status jobs`."
         )
     if as_json:
         click.echo(json.dumps({"run": str(folder), "iterations": counts}))

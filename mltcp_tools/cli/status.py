@@ -12,6 +12,7 @@ import click
 from mltcp_tools.base.columns import Cell, Column, Row, clip
 from mltcp_tools.base.errors import HostError, UnknownError
 from mltcp_tools.base.units import format_bytes, format_seconds
+from mltcp_tools.cli.lazy import LazyGroup
 from mltcp_tools.cli.options import shown_option
 from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, checks, get_backend
@@ -99,7 +100,16 @@ def _status_of(name: str) -> Status:
         return Status(name, (), {}, (), {"error": str(error)})
 
 
-@click.command()
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    sections={
+        "Views": {
+            "jobs": "List the jobs, and what is known of their iterations.",
+            "flows": "List the flows that MLTCP controls.",
+        }
+    },
+)
 @shown_option(
     "--backend",
     type=click.Choice((AUTO, *BACKENDS)),
@@ -115,18 +125,21 @@ def _status_of(name: str) -> Status:
     " where the agent is enabled or was killed, and doesn't run, 14 where another program sets the"
     " congestion control of attached connections; the first of these that holds. 0: all is well.",
 )
-def command(backend: str, as_json: bool, check: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, backend: str, as_json: bool, check: bool) -> None:
     """Show the congestion controls in the kernel, the sockets that use them, and the jobs.
 
-    The sockets are those that `mltcp flows` lists.
+    The sockets are those that `mltcp status flows` lists.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     if check:
         from mltcp_tools.live.agent.health import problems
 
         found_wrong = problems(backend)
         for _, sentence in found_wrong:
             click.echo(sentence)
-        click.get_current_context().exit(found_wrong[0][0] if found_wrong else 0)
+        ctx.exit(found_wrong[0][0] if found_wrong else 0)
     if backend == AUTO:
         found = [_status_of(name) for name in BACKENDS]
     else:

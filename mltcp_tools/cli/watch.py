@@ -148,8 +148,8 @@ def command(
     of this host communicates too; GAIN is by how much iterations are shorter than without mltcp,
     with the interval of 95 %, where the agent proves it (`prove` in its rules); QUEUE-MS is the
     longest queueing delay that one of its flows sees and that of a full queue, BY how these are
-    measured (see `mltcp flows`); SOURCE tells the job's PERIOD. Jobs are seen from their beginning
-    where `mltcp agent` or `attach --follow` runs, else from now on.
+    measured (see `mltcp status flows`); SOURCE tells the job's PERIOD. Jobs are seen from their
+    beginning where `mltcp agent` or `attach --follow` runs, else from now on.
 
     --web prints the address of a page with the bursts and iterations of each job. Who has that
     address, with its token, can see the page; nothing encrypts it, so that beyond loopback it is

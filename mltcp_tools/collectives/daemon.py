@@ -88,7 +88,8 @@ class Daemon:
         self._stop = asyncio.Event()
 
     async def serve(self, name: str, ready: Any) -> None:
-        """Listen, call `ready`, and end with SIGTERM, SIGINT or `mltcp aggregate down`."""
+        """Listen, call `ready`, and end with SIGTERM, SIGINT or `mltcp collectives aggregator
+        down`."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -190,7 +191,7 @@ class Daemon:
         if self.programs.mode == "xdp" and len({peer.interface for peer in peers}) < len(peers):
             raise Refused(
                 "Several workers of the job are behind one port of the aggregator, which XDP"
-                " can't serve; run `mltcp aggregate up --mode tc`."
+                " can't serve; run `mltcp collectives aggregator up --mode tc`."
             )
         kernel = KernelJob(
             job.index,
@@ -249,7 +250,8 @@ class Daemon:
         writer.close()
 
     def status(self) -> dict[str, Any]:
-        """Document of `mltcp aggregate status --json`; counters are read from the kernel."""
+        """Document of `mltcp collectives aggregator status --json`; counters are read from the
+        kernel."""
         return {
             "schema": SCHEMA,
             "process": os.getpid(),
@@ -312,7 +314,8 @@ def run_daemon(
     """Run an aggregator until it is told to end. token: empty for one that is open to all."""
     if is_up(name):
         raise BusyError(
-            f"An aggregator called {name!r} is up; `mltcp aggregate down` ends it, --name makes"
+            f"An aggregator called {name!r} is up; `mltcp collectives aggregator down` ends it,"
+            f" --name makes"
             " another."
         )
     _allow_connections()

@@ -149,7 +149,7 @@ class Session:
         except OSError as error:
             raise SessionError(
                 f"No aggregator answers at {address[0]}:{address[1]} ({error.strerror or error});"
-                " `mltcp aggregate up` starts one."
+                " `mltcp collectives aggregator up` starts one."
             ) from None
 
     def _join(self, request: dict[str, Any], timeout_s: float) -> Admitted:

@@ -129,7 +129,7 @@ def show_capture(folder: Path, snaplen: int) -> None:
     write_capture(path, sent, snaplen=snaplen)
     start_s = time.monotonic()
     subprocess.run(
-        [sys.executable, "-m", "mltcp_tools.cli.main", "profile", "--pcap", str(path)],
+        [sys.executable, "-m", "mltcp_tools.cli.main", "lab", "profile", "--pcap", str(path)],
         check=True,
         stdout=subprocess.DEVNULL,
     )

@@ -506,7 +506,7 @@ def test_a_killed_aggregator_is_noticed_and_replaced(mode: str) -> None:
 
 def mltcp(*arguments: str, cwd: Path | None = None) -> str:
     return subprocess.run(
-        ["mltcp", "aggregate", *arguments],
+        ["mltcp", "collectives", "aggregator", *arguments],
         check=True,
         capture_output=True,
         text=True,

@@ -117,7 +117,7 @@ def test_sockets_of_processes_in_several_namespaces_at_once() -> None:
 
 
 def shown(mltcp: Mltcp, *target: object) -> dict[int, Any]:
-    code, out, _ = mltcp("ps", "--json", *target)
+    code, out, _ = mltcp("connections", "--json", *target)
     assert code == 0
     return {each["pid"]: each for each in json.loads(out)}
 
@@ -137,7 +137,7 @@ def test_ps_shows_training_processes_and_why(
         assert kinds[nccl.pid] == ["other", "nccl-data", "nccl-data"]
         assert found[torch.pid]["command"][0] == sys.executable
 
-        code, out, said = mltcp("ps", torch.pid, plain.pid)
+        code, out, said = mltcp("connections", torch.pid, plain.pid)
         assert (code, said) == (0, "")
         assert "Gloo is in the process, NCCL isn't" in out
         assert "no training library is in the process" in out
@@ -309,7 +309,7 @@ def test_unload_while_attached_says_to_detach(backend: Backend, mltcp: Mltcp) ->
         (["detach", "a", "--all"], 2, "say what to detach"),
         (["detach", "absent"], 2, "nothing is"),
         (["detach", "1"], 2, "No socket of process 1"),
-        (["ps", "4194304"], 1, "No process matches 4194304"),
+        (["connections", "4194304"], 1, "No process matches 4194304"),
     ],
 )
 def test_mistakes_are_explained_in_one_line(
@@ -336,7 +336,7 @@ def test_names_of_others_can_not_drive_the_terminal(mltcp: Mltcp) -> None:
         assert odd.stdout is not None
         assert odd.stdin is not None
         odd.stdout.readline()
-        out = mltcp("ps", odd.pid)[1]
+        out = mltcp("connections", odd.pid)[1]
         odd.stdin.close()
     assert "\x1b" not in out
     assert "?[2J?9999 fake" in out

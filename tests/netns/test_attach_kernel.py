@@ -331,9 +331,9 @@ def test_who_declines_is_left_alone_and_so_is_what_is_caught_beside_it(
         wait_for(lambda: inside.congestion_controls() == ["mltcp"] * 2, "its next one")
         assert declining.congestion_controls() == [FIRST_CC] * 2
         assert "before their first data" not in running.said()
-        views = json.loads(shown(["jobs", "--mine", "--job", "caught", "--json"]))
+        views = json.loads(shown(["status", "jobs", "--mine", "--job", "caught", "--json"]))
         assert [(each["name"], each["uid"]) for each in views] == [("caught", os.geteuid())]
-        assert json.loads(shown(["jobs", "--mine", "--json"], user=65534)) == []
+        assert json.loads(shown(["status", "jobs", "--mine", "--json"], user=65534)) == []
         running.stop()
 
 

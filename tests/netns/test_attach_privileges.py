@@ -102,11 +102,11 @@ def test_another_users_files_stay_closed_to_an_unprivileged_user(
         run = mltcp(*arguments, through=nobody)
         assert run.returncode == HostError.exit_code
         assert "CAP_NET_ADMIN" in run.stderr
-    run = mltcp("ps", held.pid, through=nobody)
+    run = mltcp("connections", held.pid, through=nobody)
     assert (run.returncode, run.stdout) == (0, "")
     assert f"The descriptors of process {held.pid}" in run.stderr
     assert "CAP_SYS_PTRACE" in run.stderr
-    assert mltcp("ps", through=nobody).returncode == 0
+    assert mltcp("connections", through=nobody).returncode == 0
 
 
 def test_net_admin_must_count_in_the_sockets_namespace() -> None:
@@ -215,7 +215,7 @@ def test_a_state_file_that_is_not_ours_is_refused(
             assert "can't be trusted" in run.stderr
             assert why in run.stderr
             assert run.stderr.count("\n") == 1
-        run = mltcp("ps", held.pid)
+        run = mltcp("connections", held.pid)
         assert run.returncode == 0
         assert why in run.stderr
         assert held.congestion_controls() == ["mltcp"] * 2

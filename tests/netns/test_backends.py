@@ -408,10 +408,10 @@ def test_the_commands(
         backend.set_job(Job(9, "nine", JobParams(total_bytes=BURST, gap_s=1)))
         backend.tag(sender.fileno(), 9)
         send_burst(sender, BURST // 2)
-        table = mltcp("flows")[1].splitlines()
+        table = mltcp("status", "flows")[1].splitlines()
         row = dict(zip(table[0].split(), table[1].split(), strict=False))
         assert (row["JOB"], row["CC"]) == ("nine", "mltcp")
-        (flow,) = json.loads(mltcp("flows", "--json")[1])
+        (flow,) = json.loads(mltcp("status", "flows", "--json")[1])
         assert flow["ratio"] == pytest.approx(0.5, abs=STEP)
         statuses = {each["backend"]: each for each in json.loads(mltcp("status", "--json")[1])}
         assert statuses[backend.name]["sockets"]["mltcp"] == 1

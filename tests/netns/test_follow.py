@@ -244,7 +244,7 @@ def test_what_flows_learn_is_shown(
 
         def known() -> bool:
             follower.step()
-            views[:] = json.loads(shown(capsys, "jobs", "--json"))
+            views[:] = json.loads(shown(capsys, "status", "jobs", "--json"))
             return bool(views and views[0]["metadata"])
 
         wait_for(known, "a period is shown")
@@ -254,7 +254,7 @@ def test_what_flows_learn_is_shown(
         assert period_s > 0.095  # what the job sleeps; a busy host adds to that
         assert 0.025 < gap_s < period_s
         assert listed["metadata"]["bytes_per_iteration"] == pytest.approx(BURST, rel=0.02)
-        flows = json.loads(shown(capsys, "flows", "--json"))
+        flows = json.loads(shown(capsys, "status", "flows", "--json"))
         sizes = [each["learned_bytes"] for each in flows]
         assert max(sizes) == pytest.approx(BURST, rel=0.02)
         assert "learned" in shown(capsys, "watch", "--once", "--wait", "0.1s")

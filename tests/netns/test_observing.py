@@ -34,7 +34,7 @@ def test_a_recording_is_a_run_folder_that_report_reads(
         running.wait_for("trained: ")
         wait_for(lambda: len(backend.flows()) == 2, "attached")
         job.tell(f"train 1000 0.1 {BURST}")  # more than are recorded, however slow the machine
-        assert main(["record", "-o", str(tmp_path / "run"), "--iterations", "20"]) == 0
+        assert main(["lab", "record", "-o", str(tmp_path / "run"), "--iterations", "20"]) == 0
         assert "of trained; see them with: mltcp report" in capsys.readouterr().err
     run = analysis.load_run(tmp_path / "run")
     assert len(run.iterations) >= 20
@@ -57,7 +57,7 @@ def test_watching_and_recording_without_an_agent(
         attached = ["attach", mark, "--job", "alone", "--kind", "all", "--gap", "50ms"]
         assert main([*attached, "--total", "200kB"]) == 0
         job.tell(f"train 1000 0.1 {BURST}")  # more than are watched, however slow the machine
-        assert main(["record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
+        assert main(["lab", "record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
         assert "iterations of alone" in capsys.readouterr().err
         views: list[dict[str, Any]] = []
 
@@ -79,20 +79,25 @@ def test_flows_that_nobody_attached_are_jobs_of_their_own(
     with training(mark, "cc=mltcp") as job:
         _, port = job.ask("connect").split()
         job.tell(f"train 1000 0.1 {BURST}")
-        wait_for(lambda: json.loads(shown(capsys, "jobs", "--json")), "a flow that is sure")
+        wait_for(
+            lambda: json.loads(shown(capsys, "status", "jobs", "--json")), "a flow that is sure"
+        )
         pid = job.process.pid
-        (listed,) = json.loads(shown(capsys, "jobs", "--json"))
+        (listed,) = json.loads(shown(capsys, "status", "jobs", "--json"))
         name = listed["name"]
         assert name.startswith(f"{pid} (")
         assert name.endswith(") to 127.0.0.1")
         assert listed["flows"] == 1
-        (line,) = [each for each in shown(capsys, "flows").splitlines() if name[:10] in each]
+        (line,) = [
+            each for each in shown(capsys, "status", "flows").splitlines() if name[:10] in each
+        ]
         assert {str(pid), "-", port, "mltcp"} <= set(line.split())
         by_port = {
-            each["local_port"]: each["pid"] for each in json.loads(shown(capsys, "flows", "--json"))
+            each["local_port"]: each["pid"]
+            for each in json.loads(shown(capsys, "status", "flows", "--json"))
         }
         assert by_port[int(port)] == pid
-        assert main(["record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
+        assert main(["lab", "record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
         assert f"iterations of {name}" in capsys.readouterr().err
         (view,) = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "2s"))
         assert (view["name"], view["flows"]) == (name, 1)
@@ -132,7 +137,7 @@ def test_observing_changes_nothing_and_shows_all(
         assert job.ccs() == [f"mltcp_{base}"]
         assert backend.jobs()[0].params.mechanisms == ()
         job.tell(f"train 200 0.1 {BURST}")
-        assert main(["record", "-o", str(tmp_path / "before"), "--iterations", "10"]) == 0
+        assert main(["lab", "record", "-o", str(tmp_path / "before"), "--iterations", "10"]) == 0
         flows = [flow for flow in backend.flows() if flow.sent_bytes]
         assert {(flow.gain, flow.yields) for flow in flows} == {(1.0, 0)}
         job.answer()
@@ -140,7 +145,7 @@ def test_observing_changes_nothing_and_shows_all(
         assert job.ccs() == ["mltcp"]
         assert backend.jobs()[0].params.mechanisms is None
         job.tell(f"train 200 0.1 {BURST}")
-        assert main(["record", "-o", str(tmp_path / "after"), "--iterations", "10"]) == 0
+        assert main(["lab", "record", "-o", str(tmp_path / "after"), "--iterations", "10"]) == 0
         job.answer()
         assert {each.now for each in detach()} == {base}
         assert job.ccs() == [base]
@@ -160,7 +165,8 @@ def test_what_can_not_be_observed_is_said(
         assert main(["attach", mark, "--job", "seen", "--kind", "all", "--cc", "observe"]) == 1
         said = capsys.readouterr().out
         assert (
-            "MLTCP has no congestion control built on bbr to observe it with; `mltcp record" in said
+            "MLTCP has no congestion control built on bbr to observe it with; `mltcp lab record"
+            in said
         )
         assert job.ccs() == ["bbr"]
 
@@ -173,7 +179,9 @@ def test_any_congestion_control_is_recorded_from_outside(
         job.ask("connect")
         job.tell(f"train 400 0.1 {BURST}")
         run = tmp_path / "run"
-        assert main(["record", "-o", str(run), "--job", f"a={mark}", "--iterations", "20"]) == 0
+        assert (
+            main(["lab", "record", "-o", str(run), "--job", f"a={mark}", "--iterations", "20"]) == 0
+        )
         assert "iterations of a; see them with" in capsys.readouterr().err
     found = analysis.load_run(run)
     assert set(found.iterations["variant"]) == {"bbr"}
@@ -190,18 +198,18 @@ def test_any_congestion_control_is_recorded_from_outside(
 
 
 def test_jobs_seen_from_outside_need_a_target_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["record", "-o", "x", "--job", "a=command:x,b"]) == 2
+    assert main(["lab", "record", "-o", "x", "--job", "a=command:x,b"]) == 2
     assert "Give a TARGET for b" in capsys.readouterr().err
 
 
 def test_mistakes_in_recording(
     backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["record", "-o", str(tmp_path / "run")]) == 2
+    assert main(["lab", "record", "-o", str(tmp_path / "run")]) == 2
     assert "No job is attached" in capsys.readouterr().err
-    assert main(["record", "-o", str(tmp_path / "run"), "--job", "x"]) == 2
+    assert main(["lab", "record", "-o", str(tmp_path / "run"), "--job", "x"]) == 2
     assert "There is no job 'x'; there are: none." in capsys.readouterr().err
     (tmp_path / "file").touch()
-    assert main(["record", "-o", str(tmp_path)]) == 2
+    assert main(["lab", "record", "-o", str(tmp_path)]) == 2
     assert "isn't an empty folder" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

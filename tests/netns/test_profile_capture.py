@@ -98,7 +98,7 @@ def test_period_and_bytes_of_captured_jobs(
                     code, out, err = client.end()
                 assert code == 0, err
                 documents.append(json.loads(out))
-    assert main(["profile", "--pcap", str(path), "--json"]) == 0
+    assert main(["lab", "profile", "--pcap", str(path), "--json"]) == 0
     profiles = json.loads(capsys.readouterr().out)["jobs"]
     assert list(profiles) == ["10.0.1.1", "10.0.2.1"]
     for profile, document, (size, _) in zip(

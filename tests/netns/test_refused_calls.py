@@ -73,9 +73,9 @@ COMMANDS = [
     ("agent", "--config", "RULES"),
     ("trial", "--job", "a", "--every", "6s"),
     ("watch",),
-    ("record", "--duration", "1s", "-o", "RUN"),
-    ("flows",),
-    ("jobs",),
+    ("lab", "record", "--duration", "1s", "-o", "RUN"),
+    ("status", "flows"),
+    ("status", "jobs"),
 ]
 
 

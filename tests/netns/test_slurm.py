@@ -188,7 +188,7 @@ def test_an_epilog_that_fails_says_why_and_drains_no_node(
     epilog.write_text(epilog.read_text().replace(str(MLTCP), "/nowhere/mltcp"))
     with agent(tmp_path, RULES):
         job, _ = cluster.batch()
-        told = f"slurm-{job}: no summary, as `mltcp jobs` failed (code 127)"
+        told = f"slurm-{job}: no summary, as `mltcp status jobs` failed (code 127)"
         wait_for(lambda: told in cluster.logged(), told)
         assert "/nowhere/mltcp" in cluster.logged()
         wait_for(cluster.is_idle, "the node is idle again")

@@ -320,7 +320,10 @@ def test_the_agent_takes_it_off_a_job_that_it_slows_down(
         job(mark, 0.1, through) as slowed,
     ):
         running.wait_for("attached (reno -> mltcp)")
-        wait_for(lambda: "gain" in shown(capsys, "jobs", "--json"), "the agent's follower's state")
+        wait_for(
+            lambda: "gain" in shown(capsys, "status", "jobs", "--json"),
+            "the agent's follower's state",
+        )
         while "slower with mltcp" not in running.said():
             assert running.process.poll() is None
             time.sleep(1)

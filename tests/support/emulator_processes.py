@@ -14,14 +14,14 @@ from typing import Any
 
 from mltcp_tools.kernel.host.programs import module_command
 
-EMULATE = module_command("mltcp_tools.cli.main", "emulate")
+EMULATE = module_command("mltcp_tools.cli.main", "lab", "emulate")
 PROGRAM = module_command("mltcp_tools.lab.emulator")
 """The program that a parent starts and drives over a descriptor."""
 PATIENCE_S = 30.0
 
 
 class Emulator:
-    """A running `mltcp emulate …`, killed at the end of the `with` block if it still runs.
+    """A running `mltcp lab emulate …`, killed at the end of the `with` block if it still runs.
 
     `prefix` goes before the command, such as `ip netns exec NAME`. `control`: the end of a socket
     pair by which the test drives it, as a parent does.

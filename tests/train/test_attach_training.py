@@ -58,10 +58,10 @@ def all_ranks(jobs: dict[str, list[Rank]]) -> list[Rank]:
 
 
 def congestion_controls(jobs: dict[str, list[Rank]]) -> set[str]:
-    """Return what `mltcp ps` reads of the jobs' Gloo connections."""
+    """Return what `mltcp connections` reads of the jobs' Gloo connections."""
     return {
         sock["congestion_control"]
-        for process in mltcp_json("ps", *(rank.pid for rank in all_ranks(jobs)))
+        for process in mltcp_json("connections", *(rank.pid for rank in all_ranks(jobs)))
         for sock in process["sockets"]
         if sock["kind"] == "gloo"
     }
@@ -87,13 +87,13 @@ def test_attach_and_detach_while_they_run(report: Report) -> None:
         assert congestion_controls(jobs) == {"mltcp"}
         attached_s = wait_for_more(all_ranks(jobs), SETTLE)
         after_s = wait_for_more(all_ranks(jobs), 24)
-        flows = mltcp_json("flows")
+        flows = mltcp_json("status", "flows")
         assert len(flows) == 4
         assert all(flow["active"] and flow["iteration"] > 20 for flow in flows)
         restored = mltcp_json("detach", "--all")
         assert [each["outcome"] for each in restored] == ["restored"] * 4
         assert congestion_controls(jobs) == default
-        assert mltcp_json("flows") == []
+        assert mltcp_json("status", "flows") == []
         wait_for_more(all_ranks(jobs), SETTLE)
         for name, ranks in jobs.items():
             report.line(
@@ -122,7 +122,7 @@ def test_agent_learns_from_gloos_calls(report: Report, tmp_path: Path) -> None:
         )
         try:
             wait_for_more(all_ranks(jobs), 24)
-            found = {job["name"]: job for job in mltcp_json("jobs")}
+            found = {job["name"]: job for job in mltcp_json("status", "jobs")}
             attached = congestion_controls(jobs)
         finally:
             agent.send_signal(signal.SIGTERM)

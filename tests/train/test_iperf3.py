@@ -57,7 +57,7 @@ def iperf3(network: Network, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 def data_sockets(pid: int) -> list[dict[str, object]]:
     """The connections on which the client has sent a lot."""
-    (process,) = mltcp_json("ps", pid)
+    (process,) = mltcp_json("connections", pid)
     return [sock for sock in process["sockets"] if sock["bytes_sent"] > 100_000]
 
 

@@ -78,7 +78,7 @@ def models_of_profiles(profiles: Iterable[Profile], log: Log) -> dict[str, Any]:
 
 
 def recorded(path: Path, variant: str | None, log: Log) -> tuple[dict[str, Any], Log]:
-    """Models and jobs' iterations of a folder that `mltcp record` wrote, or of a run.
+    """Models and jobs' iterations of a folder that `mltcp lab record` wrote, or of a run.
 
     variant: whose iterations jobs had, None where there is one. Models come from jobs alone where
     these were recorded. A job of the log that was recorded under its name has as many iterations as

@@ -198,7 +198,7 @@ def _open(cc: str | None, peer: Peer) -> socket.socket:
             raise
     raise MltcpError(
         f"{peer} can't be reached ({reason}); start it there with "
-        f"`mltcp emulate server --port {peer.port}`."
+        f"`mltcp lab emulate server --port {peer.port}`."
     )
 
 

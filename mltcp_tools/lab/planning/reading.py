@@ -1,4 +1,4 @@
-"""Profiles as YAML files: what people write, and what `mltcp profile -o` does.
+"""Profiles as YAML files: what people write, and what `mltcp lab profile -o` does.
 
     link: {rate: 50gbit}               # optional: the link that all jobs share
     jobs:

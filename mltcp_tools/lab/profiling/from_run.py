@@ -1,4 +1,4 @@
-"""Profiles from a run folder: of `mltcp record`, or of the testbed's emulated jobs."""
+"""Profiles from a run folder: of `mltcp lab record`, or of the testbed's emulated jobs."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ The agent's configuration file is a list of such rules:
     tcp_usec_ts: [10.0.0.0/8]    # routes (or default) with timestamps of microseconds meanwhile
     priorities:                  # leave it out for none
       interfaces: [eth0]         # by which the jobs send
-      weight: none               # what goes first besides short bursts (mltcp priorities --help)
-      levels: 8                  # of priority that the switches have
-      controller: here           # or elsewhere: mltcp priorities --host
+      weight: none               # what goes first besides short bursts (mltcp lab priorities
+      --help) levels: 8                  # of priority that the switches have
+      controller: here           # or elsewhere: mltcp lab priorities --host
     prove:                       # leave it out for none
       share: 5%                  # of the time that all jobs run what they ran before
       slower: 2%                 # a job proven to be slower with mltcp, by this share or more,

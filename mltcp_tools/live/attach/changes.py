@@ -132,7 +132,7 @@ def name_for(name: str, change: Change) -> str:
         return name
     if not (observer := observer_of(old)):
         raise MltcpError(
-            f"MLTCP has no congestion control built on {old} to observe it with; `mltcp record"
+            f"MLTCP has no congestion control built on {old} to observe it with; `mltcp lab record"
             f" --job NAME=TARGET`"
             " sees such jobs from outside"
         )

@@ -93,7 +93,9 @@ def process(pid: int) -> Process:
     """The process of that pid; MltcpError when there is none."""
     found = _read_process(pid, {})
     if found is None:
-        raise MltcpError(f"There is no process {pid}; `mltcp ps` shows training processes.")
+        raise MltcpError(
+            f"There is no process {pid}; `mltcp connections` shows training processes."
+        )
     return found
 
 

@@ -34,7 +34,7 @@ def look(target: Target) -> tuple[list[Seen], list[str]]:
     if not found:
         limit = "" if privileges.may_trace() else " as far as this user may see (not root)"
         raise MltcpError(
-            f"No process matches {target}{limit}; `mltcp ps` shows training processes."
+            f"No process matches {target}{limit}; `mltcp connections` shows training processes."
         )
     return _look(found)
 
@@ -93,7 +93,7 @@ def sockets_to_attach(target: Target, kinds: Collection[str]) -> tuple[list[Sock
     if not chosen:
         raise MltcpError(
             f"Nothing to attach: none of the matching TCP sockets ({len(found)}, processes:"
-            f" {len(seen)}) looks like it carries a job's data; `mltcp ps` says why;"
+            f" {len(seen)}) looks like it carries a job's data; `mltcp connections` says why;"
             " --kind takes others, and --kind all every one."
         )
     taken = {each.cookie for each in chosen}

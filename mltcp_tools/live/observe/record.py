@@ -231,7 +231,7 @@ def record(
             "No job is attached, and no flow without one is sure of its iterations yet; `mltcp"
             " attach` makes flows a job's."
         )
-    with leased("mltcp record", backend.name), open_iterations(backend) as stream:
+    with leased("mltcp lab record", backend.name), open_iterations(backend) as stream:
         folder.mkdir(parents=True, exist_ok=True)
         start_s = described_s = time.monotonic()
         environment = Environment(folder)

@@ -39,7 +39,7 @@ _GAP_S = 0.01
 class Prioritised:
     """The settings of an agent's priorities. interfaces: by which jobs send. weight: one of
     priorities.coflows.WEIGHTS. levels: how many the switches have. elsewhere: the controller is
-    not this host's own (`mltcp priorities --host`)."""
+    not this host's own (`mltcp lab priorities --host`)."""
 
     interfaces: tuple[str, ...]
     weight: str = "none"

@@ -11,8 +11,8 @@ import click
 import pytest
 
 from mltcp_tools.base.columns import Cell, Column, render
-from mltcp_tools.cli import flows, jobs, ps, watch
-from mltcp_tools.cli.main import COMMANDS, GROUPS
+from mltcp_tools.cli import connections, flows, jobs, watch
+from mltcp_tools.cli.main import COMMANDS, SECTIONS
 from mltcp_tools.cli.text import styled
 
 COLUMNS = (
@@ -53,7 +53,9 @@ def test_where_nothing_more_can_go_names_are_cut() -> None:
     assert render(COLUMNS, ROWS, 16).splitlines()[2] == "a-job-wi…  1.2 s"
 
 
-@pytest.mark.parametrize("columns", [flows._COLUMNS, jobs._COLUMNS, watch._COLUMNS, ps._COLUMNS])
+@pytest.mark.parametrize(
+    "columns", [flows._COLUMNS, jobs._COLUMNS, watch._COLUMNS, connections._COLUMNS]
+)
 def test_every_table_of_live_jobs_fits_a_terminal_of_80(columns: tuple[Column, ...]) -> None:
     typical = {"LOCAL": 21, "PEER": 21, "JOB": 12, "WHY": 60, "KIND": 12, "STATE": 11}
     row = ["x" * typical.get(column.title, max(6, len(column.title))) for column in columns]
@@ -99,6 +101,6 @@ def test_no_color_is_honoured() -> None:
 
 
 def test_every_command_is_in_one_group_of_help() -> None:
-    grouped = [name for names in GROUPS.values() for name in names]
+    grouped = [name for names in SECTIONS.values() for name in names]
     assert sorted(grouped) == sorted(COMMANDS)
-    assert len(GROUPS) == 4
+    assert len(SECTIONS) == 4

@@ -86,9 +86,9 @@ def test_what_is_shown_is_read(number: int, factor: int) -> None:
         ("attach", "1", "--job", "a", "--gap", "170"),
         ("attach", "1", "--job", "a", "--total", "2500000"),
         ("simulate", "four-jobs", "--trace", "2"),
-        ("emulate", "client", "host", "--trace", "2"),
-        ("record", "-o", "run", "--duration", "60"),
-        ("profile", "--pcap", "x", "--near", "1"),
+        ("lab", "emulate", "client", "host", "--trace", "2"),
+        ("lab", "record", "-o", "run", "--duration", "60"),
+        ("lab", "profile", "--pcap", "x", "--near", "1"),
     ],
 )
 def test_every_command_wants_units(

@@ -13,7 +13,7 @@ import pytest
 
 from mltcp_tools import __version__
 from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
-from mltcp_tools.cli import main as main_module
+from mltcp_tools.cli import lazy
 from mltcp_tools.cli.main import COMMANDS, main
 
 MLTCP = [sys.executable, "-m", "mltcp_tools.cli.main"]
@@ -54,7 +54,7 @@ def test_help_and_version_import_no_command():
         " or m in ('numpy', 'pandas', 'matplotlib', 'pyroute2', 'bcc')], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stderr.strip() == "['mltcp_tools.cli.main']"
+    assert done.stderr.strip() == "['mltcp_tools.cli.lazy', 'mltcp_tools.cli.main']"
 
 
 def test_version(capsys):
@@ -70,7 +70,7 @@ def test_every_command_has_help(name, capsys):
 
 def test_no_command_shows_help_and_is_a_usage_error(capsys):
     assert main([]) == 2
-    assert "Live jobs:" in capsys.readouterr().err
+    assert "Operating:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_missing_package_names_it(monkeypatch, capsys):
     def no_pandas(name):
         raise ModuleNotFoundError("No module named 'pandas.core'", name="pandas.core")
 
-    monkeypatch.setattr(main_module.importlib, "import_module", no_pandas)
+    monkeypatch.setattr(lazy.importlib, "import_module", no_pandas)
     assert main(["report"]) == 3
     err = capsys.readouterr().err
     assert "pandas" in err

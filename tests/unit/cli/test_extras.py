@@ -93,7 +93,7 @@ def test_another_package_is_our_mistake(lacking, capsys, package):
         ("numpy", "plan", ["plan", "coflows", "nowhere.yaml"]),
         ("numpy", "clusters", ["cluster", "policies"]),
         ("highspy", "plan", ["plan", "coflows", "nowhere.yaml"]),
-        ("scapy", "capture", ["profile", "--pcap", __file__]),
+        ("scapy", "capture", ["lab", "profile", "--pcap", __file__]),
         ("torch", "collectives", ["collectives", "bench"]),
     ],
 )

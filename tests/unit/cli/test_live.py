@@ -12,7 +12,7 @@ import pytest
 from support.watched_backend import Told, WatchedBackend, event
 
 from mltcp_tools.base.units import counted
-from mltcp_tools.cli import flows, ps, watch
+from mltcp_tools.cli import connections, flows, watch
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Flow, IterationEvent, Job
 from mltcp_tools.live.attach.selection import Target
@@ -62,9 +62,9 @@ def test_every_look_is_a_line_for_programs(
 def test_ps_with_nothing_to_show_says_so(
     unread: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ps, "look_for_training", lambda jobs: ([], unread))
+    monkeypatch.setattr(connections, "look_for_training", lambda jobs: ([], unread))
     assert Target.parse(()) == Target()
-    assert main(["ps"]) == 0
+    assert main(["connections"]) == 0
     err = capsys.readouterr().err
     assert "has a training library loaded; name others" in err
 
@@ -94,7 +94,7 @@ def test_a_flow_that_goes_by_nothing_is_shown(
         dataclasses.replace(flow(2, 40, False), two_way=True),
     ]
     monkeypatch.setattr(flows, "get_backend", lambda name: WatchedBackend([], several, []))
-    assert main(["flows"]) == 0
+    assert main(["status", "flows"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "microsecond timestamps" in next(each for each in lines if "0.59/1.20" in each)
     assert "two ways" in next(each for each in lines if "0.04/1.20" in each)
@@ -115,10 +115,10 @@ def test_the_queue_is_shown_and_how_it_is_measured(
     assert main(["watch", "--once", "--wait", "1ms"]) == 0
     (line,) = [each for each in capsys.readouterr().out.splitlines() if "0.59/1.20" in each]
     assert measured in line
-    assert main(["flows"]) == 0
+    assert main(["status", "flows"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "microsecond timestamps" in next(each for each in lines if "0.59/1.20" in each)
     assert measured in next(each for each in lines if "0.04/1.20" in each)
-    assert main(["flows", "--json"]) == 0
+    assert main(["status", "flows", "--json"]) == 0
     documents = json.loads(capsys.readouterr().out)
     assert [each["tcp_usec_ts"] for each in documents] == [True, both]

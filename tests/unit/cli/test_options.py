@@ -58,7 +58,7 @@ def test_lists_take_commas_and_repetition() -> None:
 
 def test_what_can_be_given_again_can_be_given_with_commas() -> None:
     # Their values have commas of their own: hosts of one job.
-    apart = {("profile", "--select")}
+    apart = {("lab profile", "--select")}
     for words, command in COMMANDS.items():
         for name, option in options(command).items():
             if option.multiple and (words, name) not in apart:
@@ -67,7 +67,7 @@ def test_what_can_be_given_again_can_be_given_with_commas() -> None:
 
 def test_job_is_the_name_of_a_job_in_every_command() -> None:
     found = [words for words, command in COMMANDS.items() if "--job" in options(command)]
-    assert {"attach", "detach", "record", "profile", "emulate client"} <= set(found)
+    assert {"attach", "detach", "lab record", "lab profile", "lab emulate client"} <= set(found)
     for words in found:
         metavar = options(COMMANDS[words])["--job"].metavar
         assert metavar in (None, "NAME", "NAME,…", "NAME[=TARGET],…"), words
@@ -119,8 +119,14 @@ def test_a_packet_size_has_a_unit_and_limits(mtu: str, capsys: pytest.CaptureFix
 
 def test_what_is_shown_is_there_for_programs_too() -> None:
     # They run until they are stopped, or print what is not data, or what they read as data.
-    others = {"completion", "cluster import", "priorities", "testbed agent", "emulate server"}
-    others |= {"collectives table", "cluster results"}
+    others = {
+        "completion",
+        "cluster import",
+        "lab priorities",
+        "testbed agent",
+        "lab emulate server",
+    }
+    others |= {"collectives table", "cluster results", "help", "version"}
     for words, command in COMMANDS.items():
         assert words in others or "--json" in options(command), f"mltcp {words}"
 
@@ -136,7 +142,7 @@ def test_names_are_completed() -> None:
     assert "headline" in completed("testbed", "run", "he")
     assert completed("testbed", "matrix", "headl") == ["headline"]
     assert completed("attach", "1", "--kind", "") == [ALL, *KINDS]
-    assert completed("emulate", "client", "h", "--direction", "b") == ["both"]
+    assert completed("lab", "emulate", "client", "h", "--direction", "b") == ["both"]
 
 
 def test_jobs_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +150,7 @@ def test_jobs_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mltcp_tools.kernel.backends.get_backend", lambda name: backend)
     monkeypatch.setattr("mltcp_tools.live.attach.targets.attached_jobs", lambda: ({}, []))
     assert completed("detach", "") == ["bert", "gpt2"]
-    assert completed("record", "--job", "bert,g") == ["bert,gpt2"]
+    assert completed("lab", "record", "--job", "bert,g") == ["bert,gpt2"]
 
 
 def test_plans_and_recordings_for_programs(
@@ -153,16 +159,16 @@ def test_plans_and_recordings_for_programs(
     run, plan = make_run(tmp_path / "run"), tmp_path / "plan.json"
     assert main(["plan", "score", str(run), "--json", "-o", str(plan)]) == 0
     assert json.loads(plan.read_text()) == json.loads(capsys.readouterr().out)
-    assert main(["profile", str(run), "--job", "job-1,job-3", "--json"]) == 0
+    assert main(["lab", "profile", str(run), "--job", "job-1,job-3", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["jobs"]) == ["job-1", "job-3"]
-    assert main(["profile", str(run), "--job", "job-9"]) == 2
+    assert main(["lab", "profile", str(run), "--job", "job-9"]) == 2
     assert "There is no job 'job-9'" in capsys.readouterr().err
     events = [event(1, 1, n, 1e9 + n, 1e9 + n + 0.1) for n in range(9)]
     monkeypatch.setattr(
         record, "get_backend", lambda name: WatchedBackend([Job(1, "a")], [], events)
     )
     folder = tmp_path / "recorded"
-    assert main(["record", "-o", str(folder), "--iterations", "5", "--json"]) == 0
+    assert main(["lab", "record", "-o", str(folder), "--iterations", "5", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["run"] == str(folder)
     assert shown["iterations"]["a"] >= 5

@@ -236,9 +236,12 @@ def test_html_is_complete_in_itself_and_escaped(tmp_path: Path) -> None:
 
 def test_commands_in_sentences_are_code_on_the_page(folder: Path, tmp_path: Path) -> None:
     result = summarise(load_run(folder)).document()
-    result["headline"] = ["Run `mltcp status <b>` or `mltcp ps`."]
+    result["headline"] = ["Run `mltcp status <b>` or `mltcp connections`."]
     page = render_html(result, {})
-    assert "<li>Run <code>mltcp status &lt;b&gt;</code> or <code>mltcp ps</code>.</li>" in page
+    assert (
+        "<li>Run <code>mltcp status &lt;b&gt;</code> or <code>mltcp connections</code>.</li>"
+        in page
+    )
 
 
 def test_write_report_replaces_an_earlier_one(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_clients_at_once(port: int) -> None:
 
 def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (
-        f"emulate client 127.0.0.1 --port {port} --bytes 20kB --compute 1ms --iterations 4"
+        f"lab emulate client 127.0.0.1 --port {port} --bytes 20kB --compute 1ms --iterations 4"
         " --jitter 5% --seed 7 --flows 2 --bursts 2 --start 2ms --cc reno --direction both"
         " --straggler-every 2 --straggler-factor 3 --job a --trace 5ms --timeout 4s --json"
         " --split 3,1 --active 2 --chunk 1kB --period 20ms --shift 3ms --realign 10%"
@@ -204,7 +204,9 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
 
 
 def test_text_output(port: int, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = f"emulate client 127.0.0.1 --port {port} --bytes 20kB --compute 1ms --iterations 4"
+    arguments = (
+        f"lab emulate client 127.0.0.1 --port {port} --bytes 20kB --compute 1ms --iterations 4"
+    )
     assert main(arguments.split()) == 0
     out = capsys.readouterr().out
     assert out.startswith("Interval ")
@@ -225,5 +227,5 @@ def test_text_output(port: int, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_usage_errors(options: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["emulate", "client", "127.0.0.1", *options.split()]) == 2
+    assert main(["lab", "emulate", "client", "127.0.0.1", *options.split()]) == 2
     assert "Traceback" not in capsys.readouterr().err

@@ -131,6 +131,6 @@ def test_without_time_shifts_nothing_is_said_of_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [["--shift", "1s"], ["--realign", "5%"]])
 def test_a_shift_needs_a_slot(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    client = ["emulate", "client", "127.0.0.1", "--bytes", "1MB", "--compute", "1s"]
+    client = ["lab", "emulate", "client", "127.0.0.1", "--bytes", "1MB", "--compute", "1s"]
     assert main([*client, *options]) == 2
     assert "need a --period" in capsys.readouterr().err

@@ -273,16 +273,16 @@ def test_command_profiles_a_capture(tmp_path: Path, capsys: pytest.CaptureFixtur
     path = write_capture(tmp_path / "x.pcapng", sent_by(JOB, OTHER), ng=True)
     output = tmp_path / "jobs.yaml"
     options = ["--pcap", str(path), "--select", "a=10.0.1.1", "--select", "b=10.0.2.1"]
-    assert main(["profile", *options, "-o", str(output), "--json"]) == 0
+    assert main(["lab", "profile", *options, "-o", str(output), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "mltcp-profiles/1"
     assert set(document["jobs"]) == {"a", "b"}
-    assert main(["profile", str(output), "--json"]) == 0
+    assert main(["lab", "profile", str(output), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     for job, found in document["jobs"].items():
         assert again["jobs"][job]["bytes"] == pytest.approx(found["bytes"], rel=1e-3)
     assert main(["plan", "score", str(output), "--rate", "200mbit"]) == 0
-    assert main(["profile", *options]) == 0
+    assert main(["lab", "profile", *options]) == 0
     fits(capsys.readouterr().out)
 
 
@@ -313,7 +313,7 @@ def test_bad_captures_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFix
         ([str(good), "--pcap", str(good)], "Name either a RUN or a capture"),
         ([str(good), "--near", "1s"], "belong to --pcap"),
     ):
-        assert main(["profile", *arguments]) == 2, arguments
+        assert main(["lab", "profile", *arguments]) == 2, arguments
         err = capsys.readouterr().err
         assert complaint in err
         assert err.count("\n") == 1

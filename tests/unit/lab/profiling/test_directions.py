@@ -45,7 +45,9 @@ def test_two_all_reduces_that_fit_score_1(
     capture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = tmp_path / "jobs.yaml"
-    assert main(["profile", "--pcap", str(capture), "--rate", "100mbit", "-o", str(found)]) == 0
+    assert (
+        main(["lab", "profile", "--pcap", str(capture), "--rate", "100mbit", "-o", str(found)]) == 0
+    )
     assert "more than the link's" not in capsys.readouterr().err
     assert main(["plan", "score", str(found), "--rate", "100mbit", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
@@ -109,7 +111,7 @@ def test_a_phase_faster_than_the_link_is_pointed_out(
     phases = "phases: [{start: 0s, duration: 100ms, rate: 184mbit}]"
     path = tmp_path / "jobs.yaml"
     path.write_text(f"link: {{rate: 100mbit}}\njobs:\n  - {{name: a, period: 1s, {phases}}}\n")
-    for arguments in (["profile", str(path)], ["plan", "score", str(path)]):
+    for arguments in (["lab", "profile", str(path)], ["plan", "score", str(path)]):
         assert main(arguments) == 0, job
         out, err = capsys.readouterr()
         said = " ".join((out + err).split())
@@ -199,7 +201,7 @@ def test_who_never_rests_over_several_connections_is_pointed_out(
         *segments(short, RATE / 2, "10.0.1.1", port=5002, size=9000),
     ]
     path = write_capture(tmp_path / "x.pcap", sent)
-    assert main(["profile", "--pcap", str(path), "--json"]) == 0
+    assert main(["lab", "profile", "--pcap", str(path), "--json"]) == 0
     out, err = capsys.readouterr()
     (job,) = json.loads(out)["jobs"].values()
     assert job["period_s"] == pytest.approx(0.5, rel=0.01)
@@ -218,9 +220,9 @@ def test_a_host_that_reaches_several_ports_is_pointed_out(
         for each in segments(spec, RATE, "10.0.1.1", port=5000 + number, size=9000)
     ]
     path = write_capture(tmp_path / "x.pcap", sent)
-    assert main(["profile", "--pcap", str(path)]) == 0
+    assert main(["lab", "profile", "--pcap", str(path)]) == 0
     assert ("to 2 ports; if these are several jobs" in capsys.readouterr().err) == (ports == 2)
     if ports == 2:
         named = ["--select", "a=10.0.1.1:5001", "--select", "b=10.0.1.1:5002"]
-        assert main(["profile", "--pcap", str(path), *named]) == 0
+        assert main(["lab", "profile", "--pcap", str(path), *named]) == 0
         assert "several jobs" not in capsys.readouterr().err

@@ -113,7 +113,7 @@ def test_zero_bytes_are_no_profile(tmp_path: Path, capsys: pytest.CaptureFixture
     folder = make_run(tmp_path / "run")
     table = pd.read_csv(folder / "bursts.csv")
     table.assign(bytes=0).to_csv(folder / "bursts.csv", index=False)
-    assert main(["profile", str(folder)]) == 2
+    assert main(["lab", "profile", str(folder)]) == 2
     assert "zero bytes" in capsys.readouterr().err
 
 

@@ -34,7 +34,7 @@ def test_who_asks_late_how_a_job_went_is_told(
     monkeypatch.setattr(jobs, "read_ended", lambda: read_ended(tmp_path))
 
     def told() -> str:
-        assert main(["jobs", "--mine", "--job", "slurm-7"]) == 0
+        assert main(["status", "jobs", "--mine", "--job", "slurm-7"]) == 0
         return capsys.readouterr().out
 
     job = Job(1, "slurm-7")
@@ -58,12 +58,12 @@ def test_who_looks_for_a_job_of_theirs_in_vain_is_told_what_decides(
     monkeypatch.setattr(jobs, "read_follower_states", lambda: read_follower_states(tmp_path))
     monkeypatch.setattr(jobs, "read_ended", lambda: read_ended(tmp_path))
     monkeypatch.setenv("MLTCP_ATTACH", "onn")
-    assert main(["jobs", "--mine"]) == 0
+    assert main(["status", "jobs", "--mine"]) == 0
     said = capsys.readouterr().err
     assert "No agent follows a job of yours: the agent's rules decide" in said
     assert said.endswith("here it is onn.\n")
     monkeypatch.delenv("MLTCP_ATTACH")
-    assert main(["jobs", "--mine", "--job", "x"]) == 0
+    assert main(["status", "jobs", "--mine", "--job", "x"]) == 0
     assert capsys.readouterr().err.endswith("processes began.\n")
 
 

@@ -1,4 +1,4 @@
-"""`mltcp aggregate`: run the aggregator of collectives on this host."""
+"""`mltcp collectives aggregator`: run the aggregator of collectives on this host."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ def up(
         )
     if not foreground:
         if is_up(name):
-            raise BusyError(f"An aggregator called {name!r} is up; `mltcp aggregate down` ends it.")
+            raise BusyError(
+                f"An aggregator called {name!r} is up; `mltcp collectives aggregator down` ends it."
+            )
         _start(name, log_file or log_path(name), as_json)
         return
     token = os.fsdecode(token_file.read_bytes().strip()) if token_file else ""
@@ -243,6 +245,7 @@ def _ask(name: str, word: str) -> dict[str, Any]:
         raise HostError("Only root may speak to the aggregator; use sudo.") from None
     if document is None:
         raise UsageError(
-            f"No aggregator called {name!r} runs here; `mltcp aggregate up` starts one."
+            f"No aggregator called {name!r} runs here; `mltcp collectives aggregator up` starts"
+            f" one."
         )
     return document

@@ -1,4 +1,4 @@
-"""`mltcp ps`: processes and their TCP connections, and what these look like."""
+"""`mltcp connections`: processes and their TCP connections, and what these look like."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def command(target: Target, as_json: bool) -> None:
         say(note)
     if not seen:
         limit = " that may be looked into" if unread else ""
-        say(f"No process{limit} has a training library loaded; name others: mltcp ps TARGET")
+        say(
+            f"No process{limit} has a training library loaded; name others: mltcp connections"
+            f" TARGET"
+        )
 
 
 def _document(seen: Seen, jobs: dict[int, str]) -> dict[str, object]:
