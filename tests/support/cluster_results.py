@@ -24,7 +24,7 @@ DOCUMENT = Path(clusters.__file__).parent / "RESULTS.md"
 
 def section(name: str, command: Sequence[str], printed: str) -> str:
     """Return a section, with what made it; traces by their file's name alone."""
-    typed = re.sub(r"([a-z]+:|\s|^)[^\s,]*/", r"\1", " ".join(command))
+    typed = re.sub(r"([a-z]+:|\s|^)[^\s,:]*/", r"\1", " ".join(command))
     made = (
         f"Made by `mltcp cluster {typed}`, {datetime.now(UTC):%Y-%m-%d}; mltcp-tools"
         f" {metadata.version('mltcp-tools')}, {os.cpu_count()} CPUs, {platform.machine()}, Python"

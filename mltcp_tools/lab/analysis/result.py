@@ -83,15 +83,6 @@ class Repetition:
 
 
 @dataclass(kw_only=True)
-class VariantRepetition(Repetition):
-    """One repetition of a variant."""
-
-    duration_s: float | None
-    cpu_busy: float | None
-    """Share of the host's CPU time in use meanwhile."""
-
-
-@dataclass(kw_only=True)
 class ScheduleResult(Relative):
     """The figures that variants and schedules have in common."""
 
@@ -273,7 +264,6 @@ class _CongestionControl:
 class VariantResult(ScheduleResult, _CongestionControl):
     """One variant."""
 
-    per_repetition: Sequence[VariantRepetition]
     link: Link
     cpu_busy: float | None
     """Highest share of the host's CPU time in use, over repetitions."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +30,6 @@ from mltcp_tools.lab.analysis.result import (
     ScheduleResult,
     Spread,
     Times,
-    VariantRepetition,
     VariantResult,
     fields_of,
 )
@@ -200,18 +198,9 @@ def _variant(
     bursts = run.bursts[run.bursts["variant"] == variant]
     common = _schedule(table, bursts, reference, settled_from)
     rows = run.variants[run.variants["variant"] == variant]
-    ran: dict[int, dict[Any, Any]] = {row["repetition"]: row for row in rows.to_dict("records")}
-    repetitions = [
-        VariantRepetition(
-            **fields_of(each),
-            duration_s=ran.get(each.repetition, {}).get("duration_s"),
-            cpu_busy=ran.get(each.repetition, {}).get("cpu_busy"),
-        )
-        for each in common.per_repetition
-    ]
     return VariantResult(
         cc=run.experiment.variants.get(variant, {}).get("cc"),
-        **fields_of(common) | {"per_repetition": repetitions},
+        **fields_of(common),
         link=Link(
             utilisation=metrics.utilisation(rows, run.experiment.rate_bps),
             sending=_sending(run, bursts),

@@ -126,7 +126,7 @@ def test_what_is_shown_is_there_for_programs_too() -> None:
         "testbed agent",
         "lab emulate server",
     }
-    others |= {"collectives table", "cluster results", "help", "version"}
+    others |= {"collectives table", "help", "version"}
     for words, command in COMMANDS.items():
         assert words in others or "--json" in options(command), f"mltcp {words}"
 

@@ -78,7 +78,8 @@ def test_values_follow_from_the_tables(folder: Path, result: dict[str, Any]) -> 
     assert speedup["mean"]["low"] < speedup["mean"]["value"] < speedup["mean"]["high"]
     means = times.groupby(table["repetition"]).mean()
     assert entry["spread_s"] == pytest.approx({"min": means.min(), "max": means.max()})
-    durations = [each["duration_s"] for each in entry["per_repetition"]]
+    ran = pd.read_csv(folder / "variants.csv")
+    durations = ran[ran["variant"] == "cubic"]["duration_s"]
     used = sum(4 * 40 * BYTES * 8 / duration / 200e6 for duration in durations) / 2
     assert entry["link"]["utilisation"] == pytest.approx(used)
     kernel = result["variants"]["mltcp"]["kernel"]
