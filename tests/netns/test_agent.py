@@ -28,7 +28,7 @@ from mltcp_tools.live.attach.restore import detach
 backend = backend_fixture(fresh_and_loaded)
 
 
-def test_what_is_detached_by_hand_is_told_survives_sighup_and_has_a_way_back(
+def test_detach_by_hand_survives_sighup_and_can_be_undone(
     backend: Backend, mark: str, tmp_path: Path
 ) -> None:
     with agent(tmp_path, rules(mark)) as running, training(mark) as job:
@@ -217,7 +217,7 @@ def unloaded(backend: Backend) -> bool:
     return True
 
 
-def test_the_units_capabilities_are_enough_for_other_users_in_other_namespaces(
+def test_unit_capabilities_suffice_for_other_users_namespaces(
     backend: Backend, tmp_path: Path
 ) -> None:
     unit = (Path(follow.__file__).parent / "mltcp-agent.service").read_text()

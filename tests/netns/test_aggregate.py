@@ -222,7 +222,7 @@ def test_who_has_no_key_changes_nothing() -> None:
         assert results[0][1]["foreign"] > 10
 
 
-def test_who_lacks_the_secret_or_comes_by_another_port_changes_nothing() -> None:
+def test_without_secret_or_from_another_port_nothing_changes() -> None:
     """It has read a packet, so it knows the key; and it can take a worker's address."""
     arrays = [values(rank, 100_000, Kind.INT32) for rank in range(3)]
     with star(3, "xdp") as (net, name):

@@ -256,7 +256,7 @@ def test_attaching_again_keeps_what_was_there_first(backend: Backend) -> None:
         assert held.congestion_controls() == [FIRST_CC] * 2
 
 
-def test_attaching_again_forgets_what_has_closed_and_learns_what_was_chosen(
+def test_attaching_again_updates_closed_and_chosen_sockets(
     backend: Backend,
 ) -> None:
     with holder(3) as held:

@@ -221,7 +221,7 @@ def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
         assert mltcp("detach", "--all") == (0, "", "Detached: nothing was attached.\n")
 
 
-def test_follow_attaches_what_comes_later_and_ends_with_the_process(backend: Backend) -> None:
+def test_follow_attaches_later_sockets_and_ends_with_process(backend: Backend) -> None:
     code = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
     with holder(1) as held:
         follower = subprocess.Popen(
@@ -245,7 +245,7 @@ def test_follow_attaches_what_comes_later_and_ends_with_the_process(backend: Bac
     assert not list(STATE_DIR.iterdir())
 
 
-def test_follow_waits_for_a_process_and_ctrl_c_leaves_it_attached(backend: Backend) -> None:
+def test_follow_waits_for_process_and_ctrl_c_keeps_it_attached(backend: Backend) -> None:
     code = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
     with namespace() as name:
         follower = subprocess.Popen(

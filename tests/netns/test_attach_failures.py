@@ -61,7 +61,7 @@ def test_a_tag_that_fails_puts_the_congestion_control_back(
         assert_nothing_recorded()
 
 
-def test_a_namespace_whose_route_fixes_another_congestion_control(backend: Backend) -> None:
+def test_namespace_whose_route_locks_another_congestion_control(backend: Backend) -> None:
     with namespace() as name:
         route = "ip route replace table local local 127.0.0.0/8 dev lo src 127.0.0.1 congctl lock"
         subprocess.run(["ip", "netns", "exec", name, *route.split(), "cubic"], check=True)

@@ -159,9 +159,7 @@ def test_a_socket_that_connects_again_is_caught_again(
     assert_nothing_recorded()
 
 
-def test_a_socket_that_was_given_another_one_before_it_connects_again_gets_that_back(
-    backend: Backend, cgroup: Path
-) -> None:
+def test_reconnecting_socket_gets_its_chosen_control_back(backend: Backend, cgroup: Path) -> None:
     rule = Catch(JOB.id, "mltcp")
     with holder(1, through=within(cgroup)) as inside, catching(backend, {cgroup: rule}):
         inside.ask("connect")
@@ -193,7 +191,7 @@ def test_iterations_of_what_is_caught(
         assert len({each.cookie for each in events} - {0}) == 20
 
 
-def test_the_kernels_sockets_are_walked_through_once_and_only_to_change_them(
+def test_sockets_are_iterated_once_and_only_for_changes(
     backend: Backend, cgroup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A walk takes references to what isn't a connection yet, which old kernels get wrong."""
@@ -273,7 +271,7 @@ def test_a_cgroup_that_is_made_again_is_caught_again(
         cgroup.mkdir()
 
 
-def test_what_the_kernel_refuses_keeps_no_other_cgroup_from_being_caught(
+def test_refused_cgroup_does_not_keep_others_from_being_caught(
     backend: Backend, cgroup: Path, tmp_path: Path
 ) -> None:
     rule = Catch(JOB.id, "mltcp")
@@ -316,7 +314,7 @@ def test_what_they_ran_before_is_forgotten_with_the_last_of_them(
         assert not FIRST_PIN.exists()
 
 
-def test_who_declines_is_left_alone_and_so_is_what_is_caught_beside_it(
+def test_declining_process_and_sockets_beside_it_stay_unchanged(
     backend: Backend, cgroup: Path, tmp_path: Path
 ) -> None:
     off = {"MLTCP_ATTACH": "off"}
@@ -360,7 +358,7 @@ RULES = "rules:\n  - {{job: caught, cgroup: {}, kinds: all{}}}\n"
 
 
 @pytest.mark.parametrize(("more", "name"), [("", "mltcp"), (", cc: observe", "mltcp_reno")])
-def test_the_agent_catches_and_a_kill_leaves_what_detach_restores(
+def test_agent_catches_and_after_kill_detach_restores(
     backend: Backend, cgroup: Path, tmp_path: Path, more: str, name: str
 ) -> None:
     with (

@@ -55,7 +55,7 @@ def mltcp(*arguments: object, through: Sequence[str] = ()) -> subprocess.Complet
     ],
 )
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
-def test_attaching_without_privileges_changes_nothing_and_says_what_is_missing(
+def test_unprivileged_attach_changes_nothing_and_says_why(
     backend: Backend, held: Holder, through: Sequence[str], missing: list[str], dry_run: list[str]
 ) -> None:
     if backend.name == "bpf" and through == WITHOUT_PTRACE:

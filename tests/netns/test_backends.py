@@ -125,7 +125,7 @@ def test_defaults_are_for_flows_without_a_job(backend: Backend) -> None:
         assert flow.gain == pytest.approx(3 * flow.ratio + 0.5, abs=1e-3)
 
 
-def test_retransmissions_before_the_tag_are_not_the_first_iterations(backend: Backend) -> None:
+def test_retransmissions_before_the_tag_count_in_no_iteration(backend: Backend) -> None:
     backend.load()
     backend.set_job(Job(1, "late", JobParams(total_bytes=1000, gap_s=GAP_S)))
     # So slow that a debug kernel in an emulated machine fills the queue, too.
@@ -200,7 +200,7 @@ def test_flows_without_a_job_report_their_last_iteration_too(backend: Backend, n
     assert sum(event.bytes for event in events) == 2 * BURST  # without the FIN
 
 
-def test_retagging_starts_afresh_and_untagging_goes_back_to_the_base(backend: Backend) -> None:
+def test_retagging_starts_afresh_and_untagging_restores_base(backend: Backend) -> None:
     backend.load()
     for number in (1, 2):
         backend.set_job(Job(number, f"job {number}", JobParams(total_bytes=BURST, gap_s=GAP_S)))

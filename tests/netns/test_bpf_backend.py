@@ -68,7 +68,7 @@ def test_a_backend_that_is_let_go_keeps_no_descriptors(backend: Backend) -> None
     assert descriptors() == before
 
 
-def test_a_base_that_the_kernel_lacks_is_named_and_nothing_changes(
+def test_base_missing_in_kernel_is_named_and_nothing_changes(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As dctcp is lacking here, or made to be."""
@@ -143,7 +143,7 @@ def test_what_a_crash_left_is_removed_by_the_next_load(backend: Backend) -> None
 
 
 @pytest.mark.parametrize(("key", "value"), [("4", "8"), ("4", str(ffi.sizeof("struct mltcp_job")))])
-def test_maps_of_another_version_are_named_and_force_removes_them(
+def test_maps_of_other_version_are_named_and_force_removes_them(
     backend: Backend, key: str, value: str
 ) -> None:
     backend.load()

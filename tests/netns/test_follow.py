@@ -115,7 +115,7 @@ def test_a_new_job_is_shown_at_once_however_costly_looks_are(
 
 
 @pytest.mark.parametrize("program", [[], ["sleep", "60"]])
-def test_a_child_that_leaves_does_not_take_its_parents_connections(
+def test_leaving_child_does_not_take_its_parents_connections(
     backend: Backend, mark: str, program: list[str]
 ) -> None:
     """Such as a data loader's worker, which ends, or a compiler that a process starts."""

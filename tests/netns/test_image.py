@@ -138,7 +138,7 @@ def in_pod(mark: str, **environment: str) -> Iterator[Training]:
             found.process.wait()
 
 
-def test_pods_that_ask_are_attached_and_keep_that_until_it_is_taken_off(
+def test_annotated_pods_are_attached_until_annotation_is_removed(
     backend: Backend, image: Path, tmp_path: Path, manifests: dict[str, Any]
 ) -> None:
     pod = Pod(image, tmp_path, manifests)

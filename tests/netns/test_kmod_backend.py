@@ -69,7 +69,7 @@ def test_defaults_are_the_modules_parameters(backend: Backend) -> None:
     }
 
 
-def test_force_leaves_the_flow_as_its_base_and_the_module_until_it_closes(
+def test_force_leaves_flow_as_base_and_module_until_it_closes(
     backend: Backend,
 ) -> None:
     params = JobParams(total_bytes=5 * BURST, gap_s=10)  # all that is sent here is one iteration

@@ -87,7 +87,7 @@ def orphan(backend: Backend) -> Iterator[None]:
         assert held.congestion_controls() == [FIRST_CC]
 
 
-def test_ensuring_a_load_replaces_what_is_orphaned_and_nothing_else(
+def test_ensuring_a_load_replaces_only_what_is_orphaned(
     backend: Backend, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def registered() -> list[int]:

@@ -53,7 +53,7 @@ def test_marks_tell_what_a_full_queue_is_before_any_loss(
     assert flow.full_queue_us > 0
 
 
-def test_a_connection_without_ecn_fills_the_queue_that_others_are_marked_in(
+def test_connection_without_ecn_fills_queue_that_marks_others(
     network: Network,
 ) -> None:
     """Packets that can't be marked pass, until the queue drops."""

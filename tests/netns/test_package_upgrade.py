@@ -133,7 +133,7 @@ def ask(job: subprocess.Popen[str], line: str) -> str:
     return job.stdout.readline().strip()
 
 
-def test_jobs_stay_attached_over_an_upgrade_and_train_on_without_the_package(
+def test_jobs_stay_attached_over_upgrade_and_package_removal(
     system: System, root: Path, backend: Backend, tmp_path: Path
 ) -> None:
     first = package(tmp_path, root / "root", __version__)

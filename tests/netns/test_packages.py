@@ -157,7 +157,7 @@ def test_rpm_install_upgrade_remove(inside: Inside, root: Path, tmp_path: Path) 
     left[0].unlink()
 
 
-def test_a_debian_package_without_reports_names_the_one_with_them(
+def test_debian_package_without_reports_names_the_right_one(
     inside: Inside, root: Path, packages: tuple[str, str], recorded: Path
 ) -> None:
     install = ("apt-get", "install", "-y", "--no-install-recommends")
@@ -207,7 +207,7 @@ def test_a_wheel_says_the_command_that_brings_reports_there(
     assert done.returncode == 0, done
 
 
-def test_a_wheel_beside_the_distributions_packages_says_the_command_there(
+def test_wheel_beside_distribution_packages_says_its_command(
     tmp_path: Path, recorded: Path
 ) -> None:
     """Into a Python whose packages are the distribution's, by pip's option for that."""

@@ -73,7 +73,7 @@ def followed() -> Iterator[Followed]:
         yield Followed(live, folder, stack)
 
 
-def test_more_sockets_and_jobs_may_come_and_go_than_there_is_room_for(followed: Followed) -> None:
+def test_more_sockets_and_jobs_pass_than_there_is_room_for(followed: Followed) -> None:
     for first in (1, SOCKETS_MAX):
         followed.follow({1: "one"}, dict.fromkeys(range(first, first + SOCKETS_MAX - 1), 1))
     for first in (1, JOBS_MAX):

@@ -105,7 +105,7 @@ def test_a_route_has_them_until_they_are_taken_back(
     assert take_back() == []
 
 
-def test_new_connections_have_them_and_those_that_are_there_keep_what_they_have(
+def test_only_new_connections_take_the_route_features(
     network: Network,
 ) -> None:
     with connection(network, "reno") as before:
@@ -166,7 +166,7 @@ def test_a_route_that_had_them_before_keeps_them(sender: str) -> None:
     assert fine() == PLAIN | {"0.0.0.0/0": True}
 
 
-def test_a_route_that_was_changed_or_removed_meanwhile_is_left_as_it_is(sender: str) -> None:
+def test_route_changed_or_removed_meanwhile_is_left_alone(sender: str) -> None:
     with given(["default", "10.0.1.0/24"]):
         pass
     with IPRoute() as ip:
@@ -201,7 +201,7 @@ def test_what_is_no_route_is_refused_and_nothing_changes(sender: str) -> None:
     assert not recorded()
 
 
-def test_a_kernel_that_knows_no_such_feature_says_so_and_nothing_changes(
+def test_kernel_without_feature_says_so_and_nothing_changes(
     sender: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those before 6.7; none has this one."""

@@ -201,9 +201,7 @@ def test_a_time_out_leaves_what_the_base_would(
 
 
 @NAMES
-def test_a_path_that_carries_less_has_no_threshold_of_an_old_loss(
-    backend: Backend, name: str
-) -> None:
+def test_path_that_carries_less_drops_threshold_of_old_loss(backend: Backend, name: str) -> None:
     """Then all is taken for lost, too, but nobody is asked for a threshold."""
     keeps = replace(BEGINNING, mechanisms=("decrease",), keep_min=0.875, keep_max=0.875)
     with started(backend, name, keeps) as peer:

@@ -148,7 +148,7 @@ def test_what_a_killed_run_leaves_in_the_kernel_is_removed(tmp_path: Path, name:
 
 
 @pytest.mark.skipif("bpf" not in RUNNABLE, reason=why_not("bpf"))
-def test_a_name_the_backend_lacks_ends_the_run_before_anything_is_done(tmp_path: Path) -> None:
+def test_name_unknown_to_backend_ends_run_before_any_change(tmp_path: Path) -> None:
     experiment = load_experiment(write(tmp_path, "mltcp: {cc: mltcp_int}"))
     with pytest.raises(UsageError, match="kmod backend has no mltcp_int"):
         run_experiment(experiment, tmp_path / "run", backend="kmod")
@@ -177,7 +177,7 @@ def test_two_runs_at_once_and_clean_in_between(experiment: Path, tmp_path: Path)
         ("job-2", "The emulator of job-2 was killed by SIGKILL before it was done."),
     ],
 )
-def test_a_failing_emulator_ends_the_run_and_keeps_what_was_measured(
+def test_failing_emulator_ends_run_and_keeps_measurements(
     experiment: Path, tmp_path: Path, role: str, sentence: str
 ) -> None:
     folder = tmp_path / "run"
@@ -197,7 +197,7 @@ def test_a_failing_emulator_ends_the_run_and_keeps_what_was_measured(
     assert json.loads((folder / "environment.json").read_text())["outcome"] == sentence
 
 
-def test_an_unknown_congestion_control_is_named_before_anything_is_done(tmp_path: Path) -> None:
+def test_unknown_congestion_control_is_named_before_any_change(tmp_path: Path) -> None:
     path = write(tmp_path, "none: {cc: no_such}")
     done = subprocess.run(
         command_line("run", str(path), "-o", str(tmp_path / "run")),
@@ -211,7 +211,7 @@ def test_an_unknown_congestion_control_is_named_before_anything_is_done(tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_a_congestion_control_whose_module_is_not_loaded_yet_is_loaded() -> None:
+def test_congestion_control_module_is_loaded_when_missing() -> None:
     kernel = os.uname().release
     modules = Path(f"/lib/modules/{kernel}/modules.dep")
     names = re.findall(r"/net/ipv4/tcp_(\w+)\.ko", modules.read_text() if modules.exists() else "")

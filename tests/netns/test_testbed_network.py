@@ -55,7 +55,7 @@ def test_the_kernel_has_what_was_asked_for(rate: int, queue: int) -> None:
     assert found["sysctls"]["net.ipv4.tcp_sack"] == "0"
 
 
-def test_where_the_receiver_sends_too_no_queue_of_its_own_host_drops() -> None:
+def test_bidirectional_traffic_is_not_dropped_in_host_queues() -> None:
     link, size = Link(100_000_000, 10_000), 4_000_000
     with RunLock() as lock, Network(lock.id, link, {}, 1, both_ways=True) as network:
         found = network.read_back()
@@ -79,7 +79,7 @@ def test_packets_of_a_flow_stay_in_order() -> None:
     assert counted.total() == 0
 
 
-def test_a_network_whose_packets_cannot_be_kept_in_order_is_not_made(
+def test_network_that_cannot_keep_packet_order_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {8000})
@@ -241,7 +241,7 @@ def test_a_senders_packets_pass_the_bottleneck_one_by_one() -> None:
     assert back.bytes < forward.bytes / 10
 
 
-def test_a_sysctl_that_is_no_namespaces_is_refused_and_nothing_stays() -> None:
+def test_sysctl_outside_namespaces_is_refused_and_nothing_stays() -> None:
     with RunLock() as lock:
         with (
             pytest.raises(UsageError, match=r"net\.core\.no_such can't be set"),
@@ -275,7 +275,7 @@ def test_delay_and_aqm_work_or_say_what_the_kernel_lacks(link: Link, missing: st
         assert namespaces(lock.id) == []
 
 
-def test_a_living_runs_namespaces_are_left_alone_and_a_dead_ones_removed() -> None:
+def test_only_dead_runs_namespaces_are_removed() -> None:
     with RunLock() as living, Network(living.id, Link(), {}, 1):
         with RunLock() as dead:
             network = Network(dead.id, Link(), {}, 1)

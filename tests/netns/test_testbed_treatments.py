@@ -361,7 +361,7 @@ def a_flow(cookie: int, job: int = 1) -> Flow:
 
 
 @pytest.mark.bpf
-def test_live_jobs_send_with_their_priorities_and_alike_without_the_controller() -> None:
+def test_live_jobs_have_priorities_only_with_the_controller() -> None:
     folder = priorities_folder("live")
     job = Job(1, "one", JobParams(total_bytes=BURST, gap_s=0.01))
     with prioritised(marked=False) as (network, _, _), connection(network) as sock:

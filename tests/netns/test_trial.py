@@ -154,9 +154,7 @@ def test_what_kills_a_trial_puts_everything_back(backend: Backend, mark: str) ->
         wait_for(lambda: nothing_left(backend), "everything to be put back")
 
 
-def test_a_trial_whose_guardian_was_killed_too_is_put_back_by_the_next(
-    backend: Backend, mark: str
-) -> None:
+def test_next_trial_restores_one_whose_guardian_was_killed(backend: Backend, mark: str) -> None:
     with job(mark), trial("--job", f"a={mark}", *QUICK) as process:
         wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
         for pid, _ in json.loads((TRIAL_DIR / "trial.json").read_text())["owners"]:
@@ -288,9 +286,7 @@ def test_a_job_for_which_it_is_worse_gets_back_what_it_had(backend: Backend, mar
         assert main(["detach", "a"]) == 0
 
 
-def test_a_neighbour_that_begins_with_mltcp_is_not_held_against_it(
-    backend: Backend, mark: str
-) -> None:
+def test_neighbour_that_begins_with_mltcp_is_not_blamed_on_it(backend: Backend, mark: str) -> None:
     with slow_link(f"t{os.getpid()}") as through, job(mark, 0.1, through):
         words = ("--job", f"a={mark}", "--every", "40s", "--slower", "50%", "--json")
         with trial(*words) as process:

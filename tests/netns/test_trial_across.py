@@ -62,7 +62,7 @@ def test_the_end_of_the_trial_puts_everything_back_on_all_hosts(
         wait_for(lambda: is_as_before(backend, hosts), "everything to be put back")
 
 
-def test_a_job_of_the_same_id_in_another_namespace_stays_attached(
+def test_job_with_same_id_in_other_namespace_stays_attached(
     backend: Backend, tmp_path: Path
 ) -> None:
     with jobs(tmp_path) as (hosts, _):

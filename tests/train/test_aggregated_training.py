@@ -36,7 +36,7 @@ def test_along_trees_for_the_links_as_measured() -> None:
     assert losses(lines)[-1] < losses(lines)[0]
 
 
-def test_with_error_feedback_a_tenth_of_the_gradients_still_trains() -> None:
+def test_error_feedback_trains_with_a_tenth_of_the_gradients() -> None:
     with star() as (net, name), aggregator(net, name, "xdp"):
         lines = train(net, "aggregated", TOP_K="0.1")
     assert_alike(lines)
@@ -95,7 +95,7 @@ def test_short_floats_along_trees_go_by_gloo_as_they_are(dtype: str) -> None:
     assert_alike(lines, 5)
 
 
-def test_without_an_aggregator_auto_keeps_what_was_there_and_says_why() -> None:
+def test_auto_without_aggregator_keeps_backend_and_says_why() -> None:
     with star() as (net, _):
         ranks = start(net, "auto")
         lines, errors = finish(ranks)

@@ -340,7 +340,7 @@ def test_auto_leaves_what_has_become_slow(slow_s: float, turns: int) -> None:
     assert not any(after[-ROUNDS:])
 
 
-def test_what_never_works_is_tried_more_and_more_seldom_and_said_once(
+def test_permanent_failure_is_retried_ever_less_and_said_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reducer_module, "MOST_PAUSE", 16)

@@ -33,7 +33,7 @@ def _meet(rank: int, store: Path, answers: Any) -> None:
     dist.destroy_process_group()
 
 
-def test_a_rank_that_chooses_meets_one_at_which_a_reduction_failed(tmp_path: Path) -> None:
+def test_choosing_rank_meets_one_whose_reduction_failed(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     ranks = [
@@ -101,7 +101,7 @@ def _reduce(rank: int, folder: Path) -> None:
     os._exit(0)  # a group that failed doesn't end in peace
 
 
-def test_of_unequal_sizes_gloo_alone_ends_a_rank_and_the_others_say_that_one_is_gone(
+def test_gloo_ends_rank_of_unequal_size_and_others_report_it(
     tmp_path: Path,
 ) -> None:
     """A thread of Gloo's ends the process that is sent too much, which so can't say anything."""

@@ -125,7 +125,7 @@ class Recorder(NcclSource):
         self.events.append((KINDS[event.kind], *fields))
 
 
-def test_a_process_that_calls_without_end_is_not_all_that_is_seen(
+def test_endlessly_calling_process_does_not_hide_others(
     nccl_library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mltcp_tools.live.sources.call_source._AT_ONCE", 10)

@@ -154,7 +154,7 @@ def unknown_words(line: str) -> list[str]:
     return unknown
 
 
-def test_command_lines_in_documents_have_commands_and_options_that_exist() -> None:
+def test_commands_and_options_in_documents_exist() -> None:
     lines = [(path, line) for path in COMMANDED for line in command_lines(path)]
     assert len(lines) > 100
     wrong = [
@@ -178,3 +178,13 @@ def test_command_lines_in_documents_have_commands_and_options_that_exist() -> No
 )
 def test_a_command_line_is_compared_with_the_commands(line: str, words: list[str]) -> None:
     assert unknown_words(line) == words
+
+
+def test_names_of_tests_are_at_most_60_characters() -> None:
+    long = [
+        f"{path.relative_to(CHECKOUT)}: {name}"
+        for path in sorted((CHECKOUT / "tests").rglob("*.py"))
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+        if len(name) > 60
+    ]
+    assert not long, "\n".join(long)

@@ -73,7 +73,7 @@ def test_numpy_sorts_right_under_emulation() -> None:
 
 
 @pytest.mark.full
-def test_in_virtual_time_idle_time_is_skipped_and_the_testbed_lies_in_memory() -> None:
+def test_virtual_time_skips_idle_time_and_testbed_is_in_memory() -> None:
     options = ("--icount", "--timeout", "10min")
     status, out, err = run("sh", "-c", "sleep 900; stat -fc %T ../mltcp_tools", options=options)
     assert (status, out, err) == (0, "tmpfs\n", "")

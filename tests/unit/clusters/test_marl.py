@@ -109,7 +109,7 @@ def test_agents_learn_to_let_the_right_jobs_share() -> None:
     assert found["marl, seed 1"] < found["elastic"]
 
 
-def test_all_are_compared_with_the_default_on_workloads_that_training_never_sees() -> None:
+def test_policies_are_compared_with_default_on_unseen_workloads() -> None:
     first, second = drawn(2, TINY)
     assert first != second
     assert min(first.seed, second.seed) > 1_000_000

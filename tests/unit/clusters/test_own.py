@@ -215,7 +215,7 @@ def test_jobs_that_never_ran_or_still_do_are_left_out(tmp_path: Path) -> None:
     assert log.left_out == {"running": 1, "pending": 1, "that took no time": 1, "listed twice": 1}
 
 
-def test_local_times_of_a_day_on_which_clocks_change_are_no_reason_to_read_nothing(
+def test_local_times_are_read_on_a_day_of_clock_change(
     tmp_path: Path,
 ) -> None:
     lines = [
@@ -764,7 +764,7 @@ def test_sums_over_mltcp_are_held_against_mltcp(
     assert list(dict.fromkeys(ran)) == ["mltcp", "mltcp+aggregation"]
 
 
-def test_jobs_that_wait_in_a_replay_for_what_they_had_are_counted(tmp_path: Path) -> None:
+def test_jobs_waiting_in_a_replay_for_their_hosts_are_counted(tmp_path: Path) -> None:
     text = "cluster: {servers: 1, gpus: 4}\njobs:\n" + "".join(
         f"  - {{name: j{n}, model: bert, gpus: 4, start: 0s, took: 100s, placement: {{s0: 4}}}}\n"
         for n in range(2)

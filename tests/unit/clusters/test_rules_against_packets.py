@@ -18,7 +18,7 @@ def test_iteration_times_are_within_their_limits(name: str) -> None:
         assert abs(case.error) <= case.limit, case
 
 
-def test_gains_on_networks_that_nothing_was_fitted_on_are_off_by_what_is_said() -> None:
+def test_gains_on_unfitted_networks_err_as_documented() -> None:
     names = ["circle", "experts", "ring", "sharded"]
     assert not FITTED & set(names)
     off = [gain.error for gain in gains(validate(names))]

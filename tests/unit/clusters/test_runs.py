@@ -28,7 +28,7 @@ def run(name: str, models: tuple[Model, ...]) -> Outcome:
     return ClusterSimulator(Workload(ONE, jobs), policy(name), treatment("fair")).run()
 
 
-def test_of_several_draws_a_line_says_what_it_saves_of_the_first_ones_time() -> None:
+def test_line_of_several_draws_gives_saving_over_the_first() -> None:
     def line(policy: str, how: str, seed: int, completion_s: float) -> dict[str, object]:
         known = run("fifo", (CALM,)).summary()
         own = {"policy": policy, "treatment": how, "seed": seed}
@@ -47,7 +47,7 @@ def test_of_several_draws_a_line_says_what_it_saves_of_the_first_ones_time() -> 
     assert "below the first" not in render_summaries(lines[:4])
 
 
-def test_draws_reach_the_jobs_their_paths_and_what_is_told_of_them(tmp_path: Path) -> None:
+def test_draws_reach_jobs_paths_and_output(tmp_path: Path) -> None:
     file = tmp_path / "w.yaml"
     draws = "{jobs: 5, hours: 0.02, models: {bert: 1}, gpus: {8: 1}, jitter: 3%}"
     file.write_text(f"cluster: {{servers: 8}}\nseed: 3\ngenerate: {draws}\n")

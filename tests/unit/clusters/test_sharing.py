@@ -150,7 +150,7 @@ def test_rounds_are_as_short_as_a_trace() -> None:
     assert paced.round_s == pytest.approx((plain.round_s or 0) / 10)
 
 
-def test_of_those_that_wait_the_one_with_the_fewest_gpu_seconds_goes_first() -> None:
+def test_waiting_job_with_fewest_gpu_seconds_goes_first() -> None:
     """Not the shortest one, which holds four times the GPUs."""
     model = Model("a", 0.1, 0)
     jobs = (

@@ -7,7 +7,7 @@ from mltcp_tools.clusters.time_shifts import Sharing, plan_time_shifts
 from mltcp_tools.clusters.topology import regular
 
 
-def test_time_shifts_are_planned_for_jobs_that_fit_and_for_no_others() -> None:
+def test_time_shifts_are_planned_only_for_jobs_that_fit() -> None:
     topology = regular(servers=8, gpus=1, leaf=2, oversubscription=2.0, spines=1, rate_bps=10e9)
 
     def sharing(compute_s: float) -> list[Sharing]:

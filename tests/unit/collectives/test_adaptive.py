@@ -91,7 +91,7 @@ def test_few_trees_when_few_are_wanted() -> None:
     assert strategy.seconds >= strategy.bound_s
 
 
-def test_equal_links_take_what_a_ring_takes_and_a_slow_one_is_spared() -> None:
+def test_equal_links_match_a_ring_and_a_slow_one_is_spared() -> None:
     equal = Links.star(np.full(4, 100e6))
     assert find_strategy(equal, SIZE).seconds == pytest.approx(1.5 * SIZE * 8 / 100e6)
     for hosts, gain in ((4, 1.5), (8, 1.75)):
@@ -101,7 +101,7 @@ def test_equal_links_take_what_a_ring_takes_and_a_slow_one_is_spared() -> None:
         assert ring_s / find_strategy(Links.star(rates), SIZE).seconds == pytest.approx(gain)
 
 
-def test_a_slow_host_has_partial_sums_to_carry_from_the_start_both_ways() -> None:
+def test_slow_host_carries_partial_sums_from_the_start() -> None:
     """With one tree its downlink, or its uplink, would wait for the first sum."""
     rates = np.array([25e6, 100e6, 100e6, 100e6])
     strategy = find_strategy(Links.star(rates), SIZE)
@@ -127,7 +127,7 @@ def test_of_two_measurements_the_faster_one_of_each_pair_counts() -> None:
     assert links.latencies.max() == pytest.approx(1e-4)
 
 
-def test_on_equal_links_a_ring_does_it_and_what_it_sums_is_what_counts() -> None:
+def test_equal_links_use_a_ring_timed_by_what_it_sums() -> None:
     rung: list[int] = []
 
     def work(rank: int, gather: Any) -> Any:
@@ -205,7 +205,7 @@ def test_where_ranks_could_not_agree_the_next_reduction_says_so() -> None:
     assert run(2, work) == [True] * 2
 
 
-def test_anothers_bursts_are_no_reason_to_measure_the_links_again(
+def test_bursts_of_other_jobs_do_not_remeasure_links(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     equal = Links.star(np.full(3, 100e6))

@@ -32,7 +32,7 @@ def parsed(fields: Any, has: str = "", wanted: str = "") -> Request:
     return Request.parse(line, wanted, CHALLENGE, 64, 1024)
 
 
-def test_a_job_is_complete_with_its_last_rank_and_has_what_fits_all() -> None:
+def test_job_is_complete_with_last_rank_and_fits_all() -> None:
     admission = Admission(jobs=4, slots=256, quota=128, token="")
     assert not admission.join(request(rank=1, values=200), "one").complete
     job = admission.join(request(rank=0, slots=16), "zero")
@@ -76,7 +76,7 @@ def test_jobs_that_wait_for_ranks_hold_nothing() -> None:
     assert not admission.jobs
 
 
-def test_an_address_has_so_many_connections_and_leaves_others_theirs() -> None:
+def test_connections_are_limited_per_address() -> None:
     callers = Callers()
     for _ in range(Callers.MOST_OF_ADDRESS):
         callers.enter("10.0.0.1")

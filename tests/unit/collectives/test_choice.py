@@ -108,7 +108,7 @@ def dips(now: float) -> bool:
     return now % 60 > 40
 
 
-def test_trees_that_were_worth_it_are_so_again_and_the_ring_when_they_arent() -> None:
+def test_trees_are_kept_while_worth_it_else_ring() -> None:
     def needs(by_trees: bool, now: float) -> float:
         if by_trees:
             return 0.27 if dips(now) else 0.115
@@ -133,7 +133,7 @@ def test_plans_that_come_to_nothing_get_rarer() -> None:
     assert not any(training.by_trees)
 
 
-def test_without_a_ring_trees_are_planned_anew_where_links_change() -> None:
+def test_trees_are_replanned_without_ring_when_links_change() -> None:
     choice = Choice(has_ring=False)
     choice.planned(0.0, 0.001, True, tried=True)
     paces = [1.0] * 3 + [2.0] * SLOW_LOOKS

@@ -20,7 +20,7 @@ from mltcp_tools.collectives.session import SessionError
 ALL = [(7, i, j) for i in range(3) for j in range(3) if i != j]
 
 
-def test_callers_that_say_nothing_or_nonsense_keep_nobody_waiting() -> None:
+def test_silent_or_nonsense_callers_delay_nobody() -> None:
     """Heard one after the other, forty silent ones would take forty timeouts."""
     meshes: dict[int, Mesh] = {}
 

@@ -39,7 +39,7 @@ def test_what_is_hopeless_is_not_tried_to_the_end() -> None:
     assert sum(ways) == ROUNDS
 
 
-def test_what_has_become_slow_is_left_again_and_taken_back_when_it_is_sooner() -> None:
+def test_slow_path_is_left_and_retaken_when_faster() -> None:
     slow = range(LEAST // 2, 3 * LEAST)
     ways = run(8 * LEAST, lambda number: 1.5 if number in slow else 0.8, 1.0)
     assert ways[LEAST // 2]

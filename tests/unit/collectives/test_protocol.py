@@ -97,7 +97,7 @@ def test_sums_of_integers(
 
 
 @pytest.mark.parametrize("fault", [{"lose": 0.02}, {"delay": 0.3}])
-def test_workers_with_other_slots_in_their_windows_never_wait_for_ever(
+def test_workers_with_differing_windows_never_wait_forever(
     fault: dict[str, float],
 ) -> None:
     """A packet that the aggregator holds has left the window, or nothing else would be sent."""

@@ -19,7 +19,7 @@ SOL_UDP, UDP_GRO = 17, 104  # a message that nothing on the way has cut comes as
 
 
 @pytest.mark.parametrize("cuts", [True, False])
-def test_a_window_of_packets_goes_in_messages_where_the_kernel_cuts_them(cuts: bool) -> None:
+def test_packet_window_goes_in_messages_the_kernel_segments(cuts: bool) -> None:
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,

@@ -252,9 +252,7 @@ def test_finding(host, purpose, name, changes, state, fix):
         ({"/sys/kernel/security/lockdown": INTEGRITY}, "", "mltcp load --backend bpf"),
     ],
 )
-def test_nobody_is_told_to_build_a_module_that_the_kernel_will_not_take(
-    host, changes, loading, advice
-):
+def test_no_advice_to_build_a_module_the_kernel_refuses(host, changes, loading, advice):
     diagnosis = diagnose(host({MODULES: None, HEADERS: None, **changes}))
     assert loading in find(diagnosis, "kmod", "module loading").fix
     assert find(diagnosis, "kmod", "tcp_mltcp").state == "missing"

@@ -50,7 +50,7 @@ def variables(conf: Path, *names: str) -> dict[str, str]:
     return dict(zip(names, done.stdout.splitlines(), strict=True))
 
 
-def test_the_headers_that_the_wheel_gets_are_all_that_programs_include() -> None:
+def test_wheel_headers_are_all_that_programs_include() -> None:
     """scripts/hatch_objects.py puts them in."""
     wanted = {path.resolve() for path in (CHECKOUT / "bpf").glob("*.bpf.[ch]")}
     known = {path.resolve() for path in (*algorithm_headers(), *(CHECKOUT / "bpf").iterdir())}

@@ -50,7 +50,7 @@ def validate(
         ("", {}, 2),
     ],
 )
-def test_the_vagrantfile_is_valid_and_makes_a_machine_per_job_pair(
+def test_vagrantfile_is_valid_with_a_machine_per_job_pair(
     tmp_path: Path, config: str | None, settings: dict[str, str], senders: int
 ) -> None:
     done = validate(tmp_path, config, **settings)

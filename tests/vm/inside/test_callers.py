@@ -176,7 +176,7 @@ def test_container_with_net_admin_is_not_trusted(client: Client) -> None:
 
 
 @pytest.mark.parametrize("by", ["a job", "what was learned"])
-def test_a_containers_lord_keeps_no_more_than_the_base_of_what_takes_an_administrator(
+def test_container_root_gets_only_the_base_of_admin_variants(
     by: str,
 ) -> None:
     """Any user may be that, of namespaces of his own, and choose what is restricted there."""

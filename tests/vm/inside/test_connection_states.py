@@ -63,7 +63,7 @@ def test_a_connection_in_every_state(client: Client, family: int) -> None:
     assert gone(client)
 
 
-def test_a_fresh_connection_has_no_state_until_it_pauses_after_a_burst(client: Client) -> None:
+def test_fresh_connection_has_no_state_until_pause_after_burst(client: Client) -> None:
     delayed_ack_s = 0.1  # and more than a pause
     with pair("mltcp_cubic") as (sender, peer):
         for _ in range(10):
@@ -243,7 +243,7 @@ def no_memory() -> Iterator[None]:
         (FAILSLAB / "probability").write_text("0")
 
 
-def test_without_memory_a_flow_is_its_base_and_gets_its_state_later() -> None:
+def test_flow_without_memory_is_its_base_and_gets_state_later() -> None:
     if not FAILSLAB.exists():
         pytest.skip("this kernel fails no allocation on purpose: it takes a debug kernel")
     cc_info = 26  # TCP_CC_INFO, of DCTCP: enabled, CE state, alpha, bytes marked, bytes

@@ -84,9 +84,7 @@ def test_no_ack_costs_more_instructions_than_it_did(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("way", SHORT)
-def test_connections_that_carry_little_cost_what_their_base_costs(
-    backend: Backend, way: str
-) -> None:
+def test_connections_with_little_traffic_cost_what_base_costs(backend: Backend, way: str) -> None:
     rounds, count, bound = SHORT[way]
     names = [*BASES, *sorted(set(BASES.values()))]
     command = [PROGRAMS / "short_flows", way, str(rounds), str(count), *names]
@@ -109,9 +107,7 @@ def counts() -> Iterator[list[float]]:
 
 @MANY_CPUS
 @pytest.mark.parametrize("name", ["mltcp_reno", "mltcp"])
-def test_counters_of_the_host_are_read_where_a_flow_yields_once_a_millisecond(
-    backend: Backend, name: str
-) -> None:
+def test_host_counters_are_read_once_a_ms_while_yielding(backend: Backend, name: str) -> None:
     """Two flows, a burst of 20 kB after each 2 ms, on a host that may have 256 CPUs."""
     backend.set_job(Job(1, "often", JobParams(total_bytes=20_000, gap_s=0.001)))
     with contextlib.ExitStack() as stack:

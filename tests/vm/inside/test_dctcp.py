@@ -246,9 +246,7 @@ def test_ends_of_rules_agree_on_ecn_whatever_else_does(backend: Backend, asked: 
 
 
 @only_bpf
-def test_a_connection_of_a_rule_claims_ecn_only_if_its_peer_agrees(
-    backend: Backend, ecn: bool
-) -> None:
+def test_rules_connection_claims_ecn_only_if_peer_agrees(backend: Backend, ecn: bool) -> None:
     with (
         cgroup("dctcp") as (path, _),
         catching(backend, {path: Catch(JOB.id, NAME)}),
@@ -271,7 +269,7 @@ def test_what_a_rule_leaves_alone_does_not_ask_for_ecn(backend: Backend) -> None
 
 
 @only_bpf
-def test_what_an_inner_rule_has_given_does_not_ask_for_an_outer_ones_sake(backend: Backend) -> None:
+def test_inner_rule_does_not_ask_for_ecn_of_the_outer(backend: Backend) -> None:
     with (
         cgroup("dctcp") as (path, _),
         cgroup("inner", path) as (inner, _),
@@ -347,7 +345,7 @@ def watched(backend: Backend) -> Iterator[tuple[socket.socket, socket.socket, so
 
 
 @only_bpf
-def test_what_is_watched_where_it_asks_for_ecn_is_so_when_it_connects_again(
+def test_watched_socket_asking_for_ecn_reconnects_with_it(
     backend: Backend,
 ) -> None:
     with watched(backend) as (sender, like, _):
@@ -362,9 +360,7 @@ def test_what_is_watched_where_it_asks_for_ecn_is_so_when_it_connects_again(
 
 @only_bpf
 @pytest.mark.parametrize("asked", ["1", "2"])
-def test_what_is_watched_claims_no_ecn_with_a_peer_that_agrees_to_none(
-    backend: Backend, asked: str
-) -> None:
+def test_watched_socket_claims_no_ecn_if_peer_refuses(backend: Backend, asked: str) -> None:
     """dctcp would go by the last peer's answer. Without ECN it has another name."""
     with tcp_ecn(asked), watched(backend) as (sender, like, other):
         seen = []
@@ -378,7 +374,7 @@ def test_what_is_watched_claims_no_ecn_with_a_peer_that_agrees_to_none(
 
 
 @only_bpf
-def test_what_falls_back_to_what_its_process_had_chosen_is_attached_no_longer(
+def test_socket_back_on_its_own_choice_is_no_longer_attached(
     backend: Backend,
 ) -> None:
     with tcp_ecn("1"), watched(backend) as (sender, like, other):
@@ -392,7 +388,7 @@ def test_what_falls_back_to_what_its_process_had_chosen_is_attached_no_longer(
 
 
 @only_bpf
-def test_one_that_connects_again_after_a_replacement_claims_no_ecn_without_its_peer(
+def test_reconnect_after_replacement_claims_no_ecn_alone(
     backend: Backend,
 ) -> None:
     """It still runs what was replaced, of the same name."""
@@ -431,7 +427,7 @@ def lose_all() -> None:
     ("loaded", "name", "left"),
     [("mltcp", NAME, "mltcp"), ("mltcp_reno", NAME, "reno"), ("mltcp_reno", "dctcp", "reno")],
 )
-def test_what_is_put_back_before_its_peer_has_answered_claims_no_ecn(
+def test_socket_restored_before_peer_answers_claims_no_ecn(
     unloaded: Backend, loaded: str, name: str, left: str
 ) -> None:
     """Until then the kernel notes that both ends have agreed."""
@@ -489,9 +485,7 @@ def test_what_is_chosen_before_its_peer_refuses_ecn_claims_none(backend: Backend
 
 
 @pytest.mark.parametrize("name", [NAME, "dctcp"])
-def test_what_is_put_back_by_borrowing_before_its_peer_refuses_ecn_claims_none(
-    backend: Backend, name: str
-) -> None:
+def test_pidfd_restore_before_peer_refuses_claims_no_ecn(backend: Backend, name: str) -> None:
     with asking("reno") as (sender, refused):
         put_back(sender, name)
         with refused() as peer:
@@ -515,7 +509,7 @@ def test_what_asks_for_ecn_itself_is_caught_with_it(backend: Backend, ecn: bool)
         assert flows_of_job(backend) == []
 
 
-def test_a_connection_of_dctcp_without_ecn_is_attached_and_put_back(backend: Backend) -> None:
+def test_dctcp_connection_without_ecn_is_attached_and_restored(backend: Backend) -> None:
     """Nobody can ask for the name that it has then."""
     with tcp_ecn("0"), pair("dctcp") as ends:
         before = [chosen(each) for each in ends]
@@ -529,9 +523,7 @@ def test_a_connection_of_dctcp_without_ecn_is_attached_and_put_back(backend: Bac
 
 
 @only_bpf
-def test_existing_connections_are_attached_where_the_ends_have_agreed_on_ecn(
-    backend: Backend, ecn: bool
-) -> None:
+def test_existing_connections_with_agreed_ecn_are_attached(backend: Backend, ecn: bool) -> None:
     with cgroup("dctcp") as (path, _), ends_in(path, "reno") as ends:
         inodes = {os.fstat(each.fileno()).st_ino for each in ends}
         own = [each for each in sockets(process(os.getpid())) if each.inode in inodes]
@@ -548,7 +540,7 @@ def test_existing_connections_are_attached_where_the_ends_have_agreed_on_ecn(
 
 
 @only_bpf
-def test_what_was_kept_from_asking_for_ecn_claims_none_when_it_is_put_back(
+def test_socket_kept_from_ecn_claims_none_when_restored(
     backend: Backend,
 ) -> None:
     with (

@@ -209,7 +209,7 @@ def test_a_rule_ends_with_its_socket_its_job_and_its_cgroup(client: Client) -> N
                 assert jobs_of_flows(client) == [0]
 
 
-def test_a_rule_that_the_kernel_refuses_takes_the_one_before_with_it(client: Client) -> None:
+def test_refused_rule_removes_the_one_before(client: Client) -> None:
     client.set_job(1)
     client.set_job(2)
     with (

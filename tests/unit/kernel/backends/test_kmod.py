@@ -90,7 +90,7 @@ def test_what_another_version_sends_is_passed_over_or_zero() -> None:
     assert (flow.losses, flow.full_queue_us) == (0, 0)
 
 
-def test_usage_is_told_by_name_whatever_order_the_kernel_dumps_in() -> None:
+def test_usage_is_told_by_name_in_any_dump_order() -> None:
     reno, cubic = (
         attributes.flow_from(
             genl.encode(
@@ -161,7 +161,7 @@ def test_the_kernel_answers_a_dump_as_pyroute2_reads_it() -> None:
         assert name == genl.text(genl.decode(data)[FAMILY_NAME])
 
 
-def test_what_the_kernel_refuses_is_an_error_and_the_socket_goes_on() -> None:
+def test_kernel_refusal_is_an_error_and_socket_works_on() -> None:
     with pytest.raises(NetlinkError) as absent:
         GenericSocket("no such family")
     assert absent.value.errno == errno.ENOENT

@@ -26,7 +26,7 @@ BTF = (
         ("1-3", "[none] integrity confidentiality", False),
     ],
 )
-def test_programs_read_counters_only_where_they_may_and_no_cpu_is_missing(
+def test_counters_are_read_only_if_allowed_and_cpus_complete(
     possible: str, mode: str, may: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "possible").write_text(possible + "\n")
@@ -49,7 +49,7 @@ def test_an_enumerator_that_this_kernel_lacks_is_none() -> None:
         (None, None, False),
     ],
 )
-def test_modules_need_signatures_under_lockdown_and_where_the_kernel_was_told_so(
+def test_modules_need_signatures_under_lockdown_or_sig_enforce(
     enforced: str | None, mode: str | None, demands: bool, tmp_path: Path
 ) -> None:
     files = tmp_path / "lockdown", tmp_path / "sig_enforce"

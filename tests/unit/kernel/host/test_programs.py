@@ -22,7 +22,7 @@ def test_a_process_that_stays_is_killed() -> None:
     assert wait_or_kill(process, 0.01) == -signal.SIGKILL
 
 
-def test_a_command_that_is_isolated_runs_modules_of_its_own_folder(tmp_path: Path) -> None:
+def test_isolated_command_runs_modules_of_its_own_folder(tmp_path: Path) -> None:
     """As the command of the Debian package does, which no other Python can import."""
     folder = tmp_path / "mltcp_tools/kernel/host"
     folder.mkdir(parents=True)

@@ -94,7 +94,7 @@ def test_the_share_kept_after_a_loss_grows_with_the_ratio() -> None:
     assert kept in ([10, 29, 48, 87], [9, 29, 48, 87])
 
 
-def test_who_is_to_keep_nothing_keeps_the_smallest_window_at_any_ratio() -> None:
+def test_keeping_nothing_keeps_the_minimum_window_at_any_ratio() -> None:
     """And not, at ratio 0, what the base keeps."""
     params = make_params(keep_min=0, keep_max=0)
     for sent in (0, 10_000, 1_000_000):
@@ -212,7 +212,7 @@ def test_a_long_pause_is_no_time_to_yield_for(said: bool) -> None:
     assert yielded[10] <= pause + 20 * MS
 
 
-def test_an_iteration_may_take_its_time_for_yielding_from_the_first_pause() -> None:
+def test_yield_time_counts_from_the_first_pause() -> None:
     """A threshold that is known before it says nothing of the pauses."""
     params, flow = make_params(gap_ns=MS), make_flow()
     ack(flow, params, MS, 1000)
@@ -265,7 +265,7 @@ def test_where_yielding_is_in_vain_it_is_tried_ever_more_rarely() -> None:
     ("received", "fine", "yields"),
     [(0, 0, True), (100_000, 0, True), (200_000, 0, False), (200_000, 1, True)],
 )
-def test_a_flow_that_receives_much_yields_only_if_stamps_tell_the_way_ahead(
+def test_receiving_flow_yields_only_with_forward_timestamps(
     received: int, fine: int, yields: bool
 ) -> None:
     """Else its RTT is all there is, and that holds the queue of what comes towards it."""
@@ -296,7 +296,7 @@ KIB = 1024
         (-5, 1000, 0, False),  # nothing but short ACKs
     ],
 )
-def test_a_flow_whose_host_receives_much_yields_only_if_stamps_tell_the_way_ahead(
+def test_flow_of_receiving_host_yields_only_with_timestamps(
     came: int, sent: int, fine: int, two_way: bool
 ) -> None:
     """Its own connection carries nothing towards it; what counts is the latest iteration."""
@@ -328,7 +328,7 @@ def test_what_a_host_receives_is_counted_without_its_acks() -> None:
     assert lib.mltcp_host_kib(1000 * 52, 1000) == (-1000 * 60 // KIB) & U32
 
 
-def test_what_a_host_receives_is_counted_once_a_millisecond_by_all_processors() -> None:
+def test_host_receipts_are_counted_once_a_ms_for_all_cpus() -> None:
     """One of them may have the ACK that came before the other's, who has counted already."""
     counted = 500 * MS
     assert not lib.mltcp_host_is_due(counted, counted - 1000)
@@ -337,7 +337,7 @@ def test_what_a_host_receives_is_counted_once_a_millisecond_by_all_processors() 
 
 
 @pytest.mark.parametrize("fields", [{"total_bytes": 0, "gap_ns": 0}, {"mechanisms": INCREASE}])
-def test_a_flow_that_acts_on_nothing_its_host_receives_never_asks(fields: dict[str, int]) -> None:
+def test_flow_that_ignores_host_receipts_never_asks_for_them(fields: dict[str, int]) -> None:
     mechanisms = fields.pop("mechanisms", ALL)
     params, flow = make_params(**fields), make_flow()
     for number in range(1, 4):
@@ -347,7 +347,7 @@ def test_a_flow_that_acts_on_nothing_its_host_receives_never_asks(fields: dict[s
     assert not flow.flags & lib.MLTCP_HOST_KNOWN
 
 
-def test_a_flow_that_knows_no_iteration_decides_a_hundred_times_a_second() -> None:
+def test_flow_without_iterations_decides_100_times_a_second() -> None:
     """Whatever it sends meanwhile, and though it pauses for less; not at every idle restart."""
     params, flow = make_params(total_bytes=0, gap_ns=0), make_flow()
     ack(flow, params, 100 * MS, 1000)
@@ -382,7 +382,7 @@ def test_where_acks_wait_only_a_standing_queue_is_yielded_to() -> None:
     assert avoid(flow, 70, 60, srtt_us=1000)[:2] == (False, 70)
 
 
-def test_yielding_shrinks_once_per_rtt_and_ends_with_slow_start_back() -> None:
+def test_yielding_shrinks_once_per_rtt_and_ends_in_slow_start() -> None:
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns = 5 * MS
     assert avoid(flow, 100, 60) == (True, 50, 50)  # at most half
@@ -409,7 +409,7 @@ def test_a_flow_that_yields_in_slow_start_takes_it_up_again() -> None:
     assert avoid(flow, 10, 10, srtt_us=50) == (False, 10, 80)
 
 
-def test_what_is_yielded_is_a_share_of_the_round_trip_not_of_the_queue() -> None:
+def test_yielded_share_is_of_the_rtt_not_of_the_queue() -> None:
     """Flows don't yield what fills the pipe: 0.6 ms too much of 30 ms, taken three times."""
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns = 50 * MS
@@ -418,7 +418,7 @@ def test_what_is_yielded_is_a_share_of_the_round_trip_not_of_the_queue() -> None
 
 
 @pytest.mark.parametrize("siblings", [1, 8])
-def test_flows_that_take_back_together_make_no_more_queue_than_they_may(siblings: int) -> None:
+def test_flows_taking_back_together_stay_below_queue_limit(siblings: int) -> None:
     """Their time to yield is over at the same instant, whether others left the queue or not."""
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns = 5 * MS
@@ -453,7 +453,7 @@ def test_what_is_taken_back_step_by_step_is_all_in_the_end() -> None:
     assert steps > 1
 
 
-def test_what_is_taken_back_in_a_round_trip_does_not_grow_with_its_acks() -> None:
+def test_take_back_per_rtt_does_not_grow_with_acks() -> None:
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns = 5 * MS
     assert avoid(flow, 200, 200, srtt_us=1000) == (True, 100, 100)
@@ -496,7 +496,7 @@ def test_a_flow_that_is_not_aside_leaves_its_window_to_its_base(
         assert bytes(ffi.buffer(flow)) == before
 
 
-def test_a_flow_decides_with_each_step_and_when_it_has_yielded_long_enough() -> None:
+def test_flow_decides_at_each_step_and_after_full_yield() -> None:
     flow = behind_and_ahead(sent=0, rtt_us=110)
     step = 1_000_000 // lib.MLTCP_STEPS
     assert not lib.mltcp_is_due(flow, 2, step - 1)
@@ -535,7 +535,7 @@ def test_what_was_yielded_counts_towards_what_a_loss_takes() -> None:
     assert lose(flow, 39, 19) == 20
 
 
-def test_after_a_time_out_the_threshold_is_the_bases_however_much_a_loss_leaves() -> None:
+def test_threshold_after_rto_is_the_bases_at_any_loss_share() -> None:
     flow = behind_and_ahead(sent=1_000_000, rtt_us=1100)
     assert lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 70  # nobody has asked the base
     assert lose(flow, 80, 40) == 70
@@ -549,7 +549,7 @@ def test_after_a_time_out_the_threshold_is_the_bases_however_much_a_loss_leaves(
     assert lib.mltcp_on_time_out(flow, flow.last_ns, 50) == 30
 
 
-def test_after_a_time_out_a_flow_does_not_yield_to_the_queue_of_before() -> None:
+def test_flow_does_not_yield_after_rto_to_the_earlier_queue() -> None:
     """Segments sent twice have no round trip, so nothing would say that the queue has gone."""
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns, flow.keep = 5 * MS, ONE // 2
@@ -564,7 +564,7 @@ def test_after_a_time_out_a_flow_does_not_yield_to_the_queue_of_before() -> None
     assert cwnd == 40
 
 
-def test_a_queue_seen_right_after_a_time_out_leaves_the_smallest_window_at_least() -> None:
+def test_queue_seen_after_rto_leaves_at_least_minimum_window() -> None:
     """One segment is under way, and by microsecond timestamps its ACK tells of a queue: a threshold
     of one segment would end slow start there."""
     flow = behind_and_ahead(sent=0, rtt_us=1100)
@@ -581,7 +581,7 @@ def test_a_queue_seen_right_after_a_time_out_leaves_the_smallest_window_at_least
     assert flow.resume_ssthresh == 40
 
 
-def test_who_is_given_to_another_job_in_a_recovery_has_its_base_for_the_time_out() -> None:
+def test_flow_moved_during_recovery_keeps_base_for_the_rto() -> None:
     """The kernel doesn't ask for the threshold again."""
     flow, slot = behind_and_ahead(sent=1_000_000, rtt_us=1100), ffi.new(SLOT)
     assert lose(flow, 80, 40) == 70
@@ -602,7 +602,7 @@ SLOT = "unsigned long long *"
 PARAMS = make_params()
 
 
-def test_where_nothing_was_lost_a_flow_and_its_siblings_know_what_they_knew() -> None:
+def test_spurious_loss_leaves_flow_and_siblings_as_they_were() -> None:
     flow, sibling, slot = behind_and_ahead(sent=0, rtt_us=1100), make_flow(), ffi.new(SLOT)
     lib.mltcp_delay_tell(ffi.addressof(flow.delay), slot, 7)
     flow.last_ns = 5 * MS
@@ -697,7 +697,7 @@ def test_a_first_loss_that_was_none_is_forgotten_by_all() -> None:
     assert known_of(env, flow, 5 * MS) == 500
 
 
-def test_what_a_sibling_found_is_kept_though_it_was_heard_before_the_undo() -> None:
+def test_sibling_value_heard_before_the_undo_is_kept() -> None:
     """A flow decides at the first ACK after its loss, and hears of others then."""
     slot = ffi.new(SLOT)
     env, flow, sibling = sharing(slot)
@@ -715,7 +715,7 @@ def test_what_a_sibling_found_is_kept_though_it_was_heard_before_the_undo() -> N
     assert known_of(env, sibling, 5 * MS) == real
 
 
-def test_flows_behind_grow_as_fast_as_those_ahead_where_nobody_queues() -> None:
+def test_flows_behind_grow_like_those_ahead_without_queue() -> None:
     flow = behind_and_ahead(sent=0, rtt_us=110)
     assert flow.gain == ONE // 4
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 200
@@ -790,9 +790,7 @@ def begin_small(flow: Any, cwnd: int, ssthresh: int, srtt_us: int, min_us: int) 
     return window[0], threshold[0]
 
 
-def test_an_iteration_begins_with_what_the_path_holds_and_has_the_rest_when_the_queue_allows() -> (
-    None
-):
+def test_iteration_starts_at_path_capacity_and_grows_by_queue() -> None:
     flow = behind_and_ahead(sent=1_000_000, rtt_us=700)
     assert begin_small(flow, 80, 60, srtt_us=800, min_us=100) == (10, 10)
     flow.last_ns = 5 * MS
@@ -802,7 +800,7 @@ def test_an_iteration_begins_with_what_the_path_holds_and_has_the_rest_when_the_
     assert avoid(flow, 10, 10, srtt_us=100)[2] == 80
 
 
-def test_a_window_that_the_base_has_restarted_is_not_made_smaller_still() -> None:
+def test_window_restarted_by_the_base_is_not_reduced_again() -> None:
     """With long round trips the path holds more than the base begins with after a pause."""
     flow = behind_and_ahead(sent=1_000_000, rtt_us=700)
     flow.cwnd = 80
@@ -811,9 +809,7 @@ def test_a_window_that_the_base_has_restarted_is_not_made_smaller_still() -> Non
 
 
 @pytest.mark.parametrize(("cwnd", "left"), [(8, 4), (4, 4), (3, 3)])
-def test_the_loss_of_one_segment_of_the_first_window_is_told_by_the_others(
-    cwnd: int, left: int
-) -> None:
+def test_loss_of_one_segment_of_first_window_is_detected(cwnd: int, left: int) -> None:
     flow = behind_and_ahead(sent=1_000_000, rtt_us=700)
     assert begin_small(flow, cwnd, cwnd, srtt_us=800, min_us=10)[0] == left
 
@@ -831,7 +827,7 @@ def test_sending_begins_with_the_window_it_had(sent: int, full_us: int, srtt_us:
     assert not flow.resume_ssthresh
 
 
-def test_an_iteration_in_which_something_was_sent_twice_says_nothing_of_the_rate() -> None:
+def test_iteration_with_retransmission_gives_no_rate() -> None:
     """The ACK that fills a hole covers a window, however slow the link is."""
     params, flow = make_params(), make_flow()
     ack(flow, params, MS, 0)

@@ -166,7 +166,7 @@ def test_unknown_mechanisms_are_invalid(mechanisms: int, valid: int) -> None:
         ({"keep_max": ONE // 8 * 7}, True),
     ],
 )
-def test_who_is_not_the_hosts_administrator_sets_nothing_pushier_than_the_defaults(
+def test_non_administrator_cannot_exceed_default_parameters(
     fields: dict[str, int], is_open: bool
 ) -> None:
     params = make_params(**({"mechanisms": MECHANISMS_DEFAULT} | fields))

@@ -26,7 +26,7 @@ def test_the_first_ack_opens_iteration_one_with_its_bytes() -> None:
     assert lib.mltcp_sent(flow) == 1500
 
 
-def test_retransmissions_from_before_a_flow_was_tagged_are_not_its_first_iterations() -> None:
+def test_retransmissions_before_tag_are_no_first_iterations() -> None:
     params, flow = make_params(), make_flow(acked=500, retransmits=40)
     ack(flow, params, 10 * MS, 2000)
     flow.retransmits = 43  # what the kernel side notes after each ACK
@@ -85,13 +85,13 @@ def test_without_total_or_gap_the_flow_is_its_base(fields: dict[str, int]) -> No
     assert not lib.mltcp_must_yield(flow)
 
 
-def test_without_a_gap_nothing_but_the_first_ack_opens_an_iteration() -> None:
+def test_only_the_first_ack_opens_an_iteration_without_gap() -> None:
     params, flow = make_params(gap_ns=0), make_flow()
     ack(flow, params, 0, 1)
     assert not ack(flow, params, 2**60, 2, sent=2**59)
 
 
-def test_a_burst_longer_than_any_iteration_falls_back_to_the_base() -> None:
+def test_burst_longer_than_any_iteration_falls_back_to_base() -> None:
     params, flow = make_params(total_bytes=1000), make_flow()
     most = 1000 + 1000 // lib.MLTCP_OVERRUN
     ack(flow, params, 0, most)

@@ -68,7 +68,7 @@ def test_a_whole_millisecond_after_a_retransmission_is_no_queue(rtt_us: int, que
     assert sample(delay, 10_000, rtt_us, retransmitted=3) == queue_us
 
 
-def test_whole_milliseconds_are_taken_from_a_connection_that_never_retransmitted() -> None:
+def test_millisecond_clock_needs_a_flow_without_retransmission() -> None:
     assert sample(make_delay(), 10_000, 4000) == 3800
 
 
@@ -83,7 +83,7 @@ def test_an_ack_that_the_receiver_may_have_delayed_is_no_queue() -> None:
 
 
 @pytest.mark.parametrize("start_us", [1000, U32 - 500])
-def test_of_what_was_sent_at_one_instant_the_first_tells_the_queue(start_us: int) -> None:
+def test_first_packet_of_one_instant_gives_the_queue(start_us: int) -> None:
     """A super-packet of 44 segments takes 2.6 ms at 200 Mbit/s; the queue before it was 0.1 ms."""
     delay = make_delay()
     for segment in range(0, 44, 2):
@@ -142,7 +142,7 @@ def test_the_first_full_queue_fits_to_the_smoothed_round_trip(
     assert lose(make_delay(), 10 * S, queue_us, srtt_us) == full_us
 
 
-def test_one_loss_with_an_absurd_delay_moves_a_full_queue_by_a_quarter() -> None:
+def test_loss_with_absurd_delay_moves_full_queue_by_a_quarter() -> None:
     delay = make_delay()
     lose(delay, 10 * S, 1000)
     assert lose(delay, 11 * S, 700_000) == 1250
@@ -192,7 +192,7 @@ def test_flows_of_a_path_agree_on_its_full_queue() -> None:
     assert ask(make_delay(), 11 * S, slot) == 0
 
 
-def test_what_a_path_knows_ages_however_often_it_is_asked_and_told() -> None:
+def test_path_knowledge_ages_however_often_it_is_used() -> None:
     slot, one = make_slot(), make_delay()
     lose(one, 10 * S, FULL_US)
     lib.mltcp_delay_tell(one, slot, KEY)
@@ -204,7 +204,7 @@ def test_what_a_path_knows_ages_however_often_it_is_asked_and_told() -> None:
 
 
 @pytest.mark.parametrize("others_us", [FULL_US * 4, FULL_US // 4])
-def test_a_flow_on_another_path_between_the_same_hosts_keeps_what_it_knows(others_us: int) -> None:
+def test_flow_on_other_path_of_same_hosts_keeps_its_knowledge(others_us: int) -> None:
     """ECMP: queues differ, addresses don't."""
     slot, ours, theirs = make_slot(), make_delay(), make_delay()
     for second in range(10, 20):
@@ -277,9 +277,7 @@ def know_stamps(delay: Any, skew: float = 0.0, unit_us: int = 1) -> int:
 
 
 @pytest.mark.parametrize(("unit_us", "fine"), [(1, True), (10, False), (1000, False)])
-def test_whether_the_receivers_stamps_count_microseconds_is_found_out(
-    unit_us: int, fine: bool
-) -> None:
+def test_microsecond_timestamps_of_receiver_are_detected(unit_us: int, fine: bool) -> None:
     delay = make_delay()
     now_us = know_stamps(delay, unit_us=unit_us)
     assert bool(delay.fine) == fine
@@ -297,7 +295,7 @@ def test_they_are_not_known_before_enough_were_seen() -> None:
 
 
 @pytest.mark.parametrize("skew", [-1e-4, 0, 1e-4])
-def test_with_fine_stamps_only_the_queue_of_the_way_ahead_is_the_flows(skew: float) -> None:
+def test_microsecond_timestamps_count_only_the_forward_queue(skew: float) -> None:
     delay = make_delay()
     now_us = know_stamps(delay, skew)
     for ahead_us, back_us in ((0, 0), (300, 0), (900, 5000), (0, 5000), (400, 300), (0, 0)) * 10:
@@ -328,7 +326,7 @@ def test_clocks_that_drift_apart_for_an_hour_make_no_queue() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, U32)), max_size=50))
-def test_a_receiver_that_lies_makes_a_flow_see_no_more_than_the_round_trip(
+def test_lying_receiver_cannot_exceed_the_rtt(
     lies: list[tuple[int, int]],
 ) -> None:
     delay = make_delay()
@@ -343,7 +341,7 @@ def test_a_receiver_that_lies_makes_a_flow_see_no_more_than_the_round_trip(
 
 
 @pytest.mark.parametrize("jump_us", [-50_000, 50_000])
-def test_a_receivers_clock_that_jumps_is_set_right_by_a_short_round_trip(jump_us: int) -> None:
+def test_receiver_clock_jump_is_corrected_by_a_short_rtt(jump_us: int) -> None:
     delay = make_delay()
     now_us = know_stamps(delay)
     for ahead_us, back_us in ((300, 300), (0, 0)):
@@ -369,7 +367,7 @@ def crossed(delay: Any, two_way: bool = True) -> bool:
     return bool(delay.crossed)
 
 
-def test_acks_are_taken_to_wait_where_stamps_are_fine_and_much_comes_towards_the_flow() -> None:
+def test_acks_wait_with_fine_timestamps_and_much_received() -> None:
     """Not where a busy host delays them: nothing comes in bunches for that."""
     delay = make_delay()
     assert not crossed(delay)
@@ -380,7 +378,7 @@ def test_acks_are_taken_to_wait_where_stamps_are_fine_and_much_comes_towards_the
     assert not crossed(delay, two_way=False)
 
 
-def test_where_acks_wait_only_what_stays_for_a_round_trip_counts_as_standing() -> None:
+def test_with_waiting_acks_only_queue_of_a_full_rtt_stands() -> None:
     delay = make_delay()
     now_us = know_stamps(delay) + 1000
     stamped(delay, now_us, 400, 550)

@@ -66,7 +66,7 @@ def test_threads_that_ask_at_once_get_one_module(
     assert len(compiled) == 1
 
 
-def test_processes_that_ask_at_once_compile_once_and_leave_no_scratch(cache: Path) -> None:
+def test_concurrent_requests_compile_once_and_leave_no_scratch(cache: Path) -> None:
     command = [sys.executable, "-c", ASKING, str(cache), DECLARATIONS, PREAMBLE]
     asking = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

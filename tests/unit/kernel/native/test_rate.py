@@ -123,7 +123,7 @@ def test_a_hop_with_a_queue_is_always_busy() -> None:
     assert lib.mltcp_hop_queue_us(said) > 1000
 
 
-def test_a_hops_queue_isnt_sent_twice_for_packets_of_another_processor() -> None:
+def test_hop_queue_is_not_resent_for_packets_of_another_cpu() -> None:
     """Whoever comes to the hop second may have read the clock first."""
     hop, other = ffi.new("struct mltcp_hop *"), ffi.new("struct mltcp_hop *")
     for n in range(200):
@@ -212,7 +212,7 @@ def test_a_pause_of_the_application_says_nothing_of_the_path() -> None:
     assert flow.state.window >= 20 * MSS
 
 
-def test_a_flow_that_waits_has_pauses_and_gets_its_turn_all_the_same() -> None:
+def test_waiting_flow_has_pauses_and_still_gets_its_turn() -> None:
     """Less than a segment in a round trip: it sends with nothing outstanding each time."""
     job = ffi.new("struct mltcp_rate_job *", {"flows": 1, "kib_ns": NS_PER_KIB})
     flow = Flow(cwnd=2, job=job)
@@ -286,7 +286,7 @@ def test_it_goes_on_from_what_a_loss_has_left() -> None:
     assert flow.state.window == 5 * MSS
 
 
-def test_a_waiting_flow_sends_less_than_a_segment_in_a_round_trip() -> None:
+def test_waiting_flow_sends_less_than_a_segment_per_rtt() -> None:
     """But a packet in two milliseconds, over all flows of the job."""
     job = ffi.new("struct mltcp_rate_job *", {"flows": 4, "kib_ns": NS_PER_KIB})
     flow = Flow(cwnd=2, job=job)

@@ -46,7 +46,7 @@ def test_of_flows_with_as_much_left_the_first_one_leads() -> None:
     assert [job.waits(1), job.waits(0), job.waits(2), job.waits(1)] == [False, True, True, False]
 
 
-def test_the_lead_goes_on_to_who_is_behind_and_is_given_up_at_the_end() -> None:
+def test_lead_passes_to_the_flow_behind_and_ends() -> None:
     job = Job(100, 99)
     assert [job.waits(0), job.waits(1)] == [False, True]
     job.flows[0].left_kib = 98
@@ -58,7 +58,7 @@ def test_the_lead_goes_on_to_who_is_behind_and_is_given_up_at_the_end() -> None:
     assert not job.waits(0)
 
 
-def test_a_leader_of_which_nothing_is_heard_any_more_leads_no_more() -> None:
+def test_silent_leader_loses_the_lead() -> None:
     job = Job(300, 100)
     assert [job.waits(0), job.waits(1)] == [False, True]
     job.flows[1].last_ns += lib.MLTCP_LEAD_OLD << 20
@@ -94,7 +94,7 @@ def test_who_need_not_wait(cwnd: int, slot: bool, left_kib: int) -> None:
     assert not job.flows[1].waits
 
 
-def test_where_no_small_window_was_lost_the_path_has_room_for_all() -> None:
+def test_path_has_room_unless_a_small_window_was_lost() -> None:
     job = Job(300, 100)
     job.flows[1].tight = 0
     assert [job.waits(0), job.waits(1)] == [False, False]
@@ -104,7 +104,7 @@ def test_where_no_small_window_was_lost_the_path_has_room_for_all() -> None:
     assert job.waits(1)
 
 
-def test_a_loss_that_was_none_leaves_what_an_earlier_one_said_of_the_path() -> None:
+def test_spurious_loss_keeps_finding_of_an_earlier_loss() -> None:
     early, late = Job.flow(100, 1000 * MS), make_flow()
     early.tight -= 1
     for flow in early, late:
@@ -115,7 +115,7 @@ def test_a_loss_that_was_none_leaves_what_an_earlier_one_said_of_the_path() -> N
         assert flow.tight == known
 
 
-def test_after_some_iterations_without_such_a_loss_it_has_room_again() -> None:
+def test_path_has_room_again_after_iterations_without_loss() -> None:
     flow, params = make_flow(), make_params()
     lose(flow, lib.MLTCP_CWND_MIN, lib.MLTCP_CWND_MIN)
     for i in range(lib.MLTCP_TIGHT):
@@ -152,7 +152,7 @@ def test_a_wait_is_of_some_round_trips_and_bounded() -> None:
 
 
 @pytest.mark.parametrize("fine", [0, 1])
-def test_waits_that_a_smoothed_round_trip_holds_make_the_next_one_no_longer(fine: int) -> None:
+def test_waits_within_smoothed_rtt_do_not_lengthen_the_next(fine: int) -> None:
     flow = make_flow()
     flow.delay.queue_us, flow.delay.fine = SRTT_US // 2, fine
     assert lib.mltcp_wait_ns(flow, 10 * SRTT_US, SRTT_US // 2) == WAIT_NS
@@ -173,7 +173,7 @@ def test_the_end_of_a_wait_is_no_gap_but_a_pause_after_it_is(hours: int, seconds
     assert not flow.waits
 
 
-def test_what_is_still_held_back_when_the_wait_is_over_is_no_gap_either() -> None:
+def test_data_held_back_after_the_wait_is_no_gap() -> None:
     job = Job(300, 100)
     job.waits(0)
     flow = job.flows[1]
@@ -187,7 +187,7 @@ def test_what_is_still_held_back_when_the_wait_is_over_is_no_gap_either() -> Non
     assert lib.mltcp_was_idle(flow)
 
 
-def test_the_gap_after_a_burst_is_one_however_short_and_whatever_is_held_back() -> None:
+def test_gap_after_burst_counts_at_any_length() -> None:
     params = make_params(total_bytes=64 * KIB)
     slot = ffi.new("unsigned long long *")
     flow = make_flow()

@@ -42,7 +42,7 @@ def test_variants_share_their_draws() -> None:
         assert (estimate.value, estimate.low, estimate.high) == pytest.approx((2, 2, 2))
 
 
-def test_interval_of_independent_values_is_as_wide_as_theory_says() -> None:
+def test_interval_of_independent_values_has_theoretical_width() -> None:
     values = cube(1, 400, 1)
     found = replicate(values)
     assert found.mean.std() == pytest.approx(0.1 / np.sqrt(400), rel=0.3)
@@ -75,7 +75,7 @@ def test_missing_values_are_left_out() -> None:
     assert bootstrap.replicate(np.empty((0, 0, 0))) is None
 
 
-def test_jobs_with_different_numbers_of_iterations_keep_their_weights() -> None:
+def test_jobs_with_unequal_iteration_counts_keep_weights() -> None:
     # A job of 1 s with 100 iterations and one of 4 s with 25: resampling must not change the
     # scenario.
     values = np.full((2, 100, 2), np.nan)

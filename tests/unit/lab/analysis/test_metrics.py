@@ -82,7 +82,7 @@ def test_overlap_counts_three_jobs_at_once_as_shared_by_each() -> None:
     assert set(jobs.values()) == {1.0}
 
 
-def test_overlap_of_time_shifts_is_zero_and_repetitions_are_kept_apart() -> None:
+def test_alternating_bursts_overlap_by_zero_per_repetition() -> None:
     time_shifts = [("a", 0.0, 1.0), ("b", 1.0, 2.0), ("a", 2.0, 3.0), ("b", 3.0, 4.0)]
     table = pd.concat([bursts(*time_shifts), bursts(("a", 0, 4), ("b", 4, 5), repetition=2)])
     found, _ = metrics.overlap(table)
@@ -126,12 +126,12 @@ def test_interleaved_needs_enough_iterations() -> None:
     assert interleaved([[1.0] * 5] * 2) is None
 
 
-def test_interleaved_leaves_out_what_follows_the_first_job_to_finish() -> None:
+def test_interleaved_ends_with_the_first_job_to_finish() -> None:
     # The second job's comm is short only once the first has gone.
     assert interleaved([[3.0] * 30, [3.0] * 30 + [1.0] * 100]) is None
 
 
-def test_interleaved_counts_in_iterations_of_the_job_with_the_fewest() -> None:
+def test_interleaved_counts_iterations_of_the_shortest_job() -> None:
     # Twice as many iterations in the same time: compute 1 and communication 1 against 2 and 2.
     fast = iterations([[3.0] * 30 + [1.0] * 170], compute_s=1.0)
     slow = iterations([[6.0] * 15 + [2.0] * 85], compute_s=2.0).assign(job="slow")

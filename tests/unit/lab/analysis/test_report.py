@@ -310,7 +310,7 @@ def test_compare_says_nothing_of_jobs_that_only_one_run_has(folder: Path, tmp_pa
     assert "Only jobs that both runs have are compared, not job-4." in document["warnings"]
 
 
-def test_two_recordings_are_compared_though_their_variants_differ(tmp_path: Path) -> None:
+def test_recordings_with_other_variants_are_compared(tmp_path: Path) -> None:
     runs = []
     for cc in ("cubic", "mltcp"):
         recorded = experiment(variants={cc: cc}, recorded=True, baseline=cc)
@@ -342,7 +342,7 @@ def recordings(tmp_path: Path, **changed: Any) -> list[Run]:
     return runs
 
 
-def test_under_the_same_conditions_there_is_a_verdict_for_each_job(tmp_path: Path) -> None:
+def test_same_conditions_give_a_verdict_for_each_job(tmp_path: Path) -> None:
     # Four per cent more of their own bytes, and the link with them, is what is compared.
     document = compare_runs(*recordings(tmp_path, own=1.04e7, links={"eth0": 1.04e7}))
     (entry,) = document["variants"].values()

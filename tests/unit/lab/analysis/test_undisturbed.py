@@ -71,7 +71,7 @@ def make_core_full(folder: Path) -> None:
     pd.read_csv(path).assign(busiest=0.97).to_csv(path, index=False)
 
 
-def test_a_full_processor_beside_an_idle_one_is_named_where_the_link_isnt_full(
+def test_full_cpu_is_named_where_link_is_not_full(
     folder: Path,
 ) -> None:
     disturb(folder)
@@ -114,9 +114,7 @@ def test_a_run_that_was_made_again_counts_by_its_last(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", ["cubic", "mltcp"])
-def test_an_variant_that_was_never_quiet_is_compared_with_nothing(
-    folder: Path, variant: str
-) -> None:
+def test_variant_disturbed_throughout_is_not_compared(folder: Path, variant: str) -> None:
     disturb(folder, (variant, 1), (variant, 2))
     result = summarise(load_run(folder)).document()
     assert gains(result) == {"cubic": None, "mltcp": None}
@@ -135,7 +133,7 @@ def test_an_variant_that_was_never_quiet_is_compared_with_nothing(
     assert document["variants"]["mltcp"]["gain_difference"] is None
 
 
-def test_the_bound_follows_from_bytes_and_link_not_from_a_lossy_lone_run(folder: Path) -> None:
+def test_bound_follows_from_bytes_and_link_not_a_lossy_run(folder: Path) -> None:
     before = summarise(load_run(folder)).document()
     path = folder / "iterations.csv"
     table = pd.read_csv(path)
@@ -199,7 +197,7 @@ def test_an_variant_faster_than_the_bound_is_a_failure(folder: Path) -> None:
     assert result["headline"][2].startswith("No verdict is possible: the evaluation failed")
 
 
-def test_a_host_that_keeps_a_lone_job_from_filling_the_link_gives_no_verdict(folder: Path) -> None:
+def test_host_that_limits_an_isolated_job_gives_no_verdict(folder: Path) -> None:
     change(folder, "iterations", "alone", comm_s=1.5)
     result = summarise(load_run(folder)).document()
     (failure,) = result["failures"]
@@ -210,7 +208,7 @@ def test_a_host_that_keeps_a_lone_job_from_filling_the_link_gives_no_verdict(fol
     assert result["headline"][2].startswith("No verdict is possible: the host, not the link")
 
 
-def test_an_idle_host_is_not_to_blame_for_a_link_that_isnt_filled(folder: Path) -> None:
+def test_idle_host_is_not_blamed_for_an_unfilled_link(folder: Path) -> None:
     change(folder, "iterations", "alone", comm_s=1.5)
     change(folder, "variants", "alone", cpu_busy=0.1)
     assert summarise(load_run(folder)).failures == []

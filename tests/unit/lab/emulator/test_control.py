@@ -218,7 +218,7 @@ def test_server_ends_with_its_parent() -> None:
         assert process.end()[0] == 1
 
 
-def test_emulator_dies_with_its_parent_although_the_descriptor_stays_open() -> None:
+def test_emulator_dies_with_parent_despite_open_descriptor() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         fd = theirs.fileno()

@@ -152,7 +152,7 @@ def test_any_number_survives_the_way_through_the_file(
 
 
 @pytest.mark.parametrize("path", shipped_experiments().values(), ids=lambda path: path.stem)
-def test_shipped_experiments_are_valid_and_named_like_their_files(path: Path) -> None:
+def test_shipped_experiments_are_valid_and_named_as_files(path: Path) -> None:
     experiment = load_experiment(path)
     assert experiment.name == path.stem
     assert experiment.description
@@ -315,7 +315,7 @@ class NewJob(ExperimentJob):
     colour: str = declared(str, "word", "What it looks like.", default="blue")
 
 
-def test_a_new_field_is_read_and_written_and_refused_where_nobody_knows_it() -> None:
+def test_new_field_is_read_written_and_refused_where_unknown() -> None:
     section = read_section("{bytes: 1MB, compute: 1s, colour: red}", "f.yaml", names(NewJob))
     job = NewJob(**read_fields(section, NewJob))
     assert (job.colour, job.name) == ("red", "job")
@@ -393,7 +393,7 @@ def test_draws_depend_on_repetition_and_job_only() -> None:
     assert list(compute_times(spec)) == list(compute_times(spec))
 
 
-def test_neighbours_run_in_every_variant_but_alone_behind_the_jobs() -> None:
+def test_neighbours_run_behind_the_jobs_but_not_in_alone() -> None:
     experiment = full()
     cubic, steep = experiment.variants
     tasks = neighbour_tasks(experiment, cubic, 1)
@@ -452,7 +452,7 @@ def test_variants_take_time_shifts_in_alternating_order() -> None:
     assert total_iterations(experiment) == 4 * (2 * (60 + 60 + 300) + 2 * 10)
 
 
-def test_an_variant_is_told_size_and_gap_of_the_job_only_where_it_says_so() -> None:
+def test_variant_is_told_size_and_gap_only_where_it_says_so() -> None:
     experiment = full()
     job, variant = experiment.jobs[0], experiment.variants[1]
     params = parameters_of(variant, job)

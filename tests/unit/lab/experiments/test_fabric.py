@@ -45,7 +45,7 @@ def test_paths() -> None:
     assert fabric.path("r1h1", "r2h2", 2) == [Way("r1h1", True), *over, Way("r2h2", False)]
 
 
-def test_connections_spread_over_the_spines_alike_in_every_variant() -> None:
+def test_variants_spread_connections_alike_over_spines() -> None:
     experiment = parse_experiment(TEXT, "f.yaml")
     again = parse_experiment(TEXT, "f.yaml")
     job = experiment.jobs[0]

@@ -87,7 +87,7 @@ def test_a_scenario_of_a_shipped_experiment() -> None:
     assert (scenario.repetitions, scenario.seed) == (1, delay.seed)
 
 
-def test_how_much_is_run_is_the_defaults_matter_also_of_a_named_experiment() -> None:
+def test_defaults_set_run_length_of_named_experiments() -> None:
     scenarios = few().scenarios
     assert scenarios["shipped"].iterations == 7
     text = "name: m\ndefaults: {experiment: two-jobs, repetitions: 2}\n"
@@ -99,7 +99,7 @@ def test_how_much_is_run_is_the_defaults_matter_also_of_a_named_experiment() -> 
     assert (one.repetitions, one.iterations) == (2, delay.iterations)
 
 
-def test_what_an_experiment_expects_is_of_its_own_jobs_and_variants() -> None:
+def test_expectations_name_own_jobs_and_variants() -> None:
     text = """
 name: m
 defaults: {repetitions: 1}

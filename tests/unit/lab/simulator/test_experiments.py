@@ -150,7 +150,7 @@ def test_a_threshold_marks_before_the_queue_is_full() -> None:
     assert done.counters.drops == 0
 
 
-def test_variants_that_are_not_modelled_are_left_out_unless_named() -> None:
+def test_unmodelled_variants_are_left_out_unless_named() -> None:
     experiment = parse_experiment(SMALL, "small.yaml")
     kept, left_out = modelled(experiment)
     assert [variant.name for variant in kept.variants] == ["reno", "mltcp"]
@@ -160,7 +160,7 @@ def test_variants_that_are_not_modelled_are_left_out_unless_named() -> None:
         modelled(experiment, named=["bbr", "mltcp"])
 
 
-def test_parameters_of_an_variant_reach_the_algorithm() -> None:
+def test_parameters_of_a_variant_reach_the_algorithm() -> None:
     text = SMALL.replace(
         "  mltcp: {cc: mltcp}\n",
         "  mltcp: {cc: mltcp}\n"

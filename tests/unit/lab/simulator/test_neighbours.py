@@ -81,7 +81,7 @@ def test_there_are_requests_for_as_long_as_the_jobs_run(monkeypatch: pytest.Monk
     assert known.documents == again.documents
 
 
-def test_neighbours_slow_the_jobs_down_and_none_runs_beside_a_lone_one() -> None:
+def test_neighbours_slow_jobs_and_are_absent_from_isolated_runs() -> None:
     quiet, loud = beside(), beside(BULK)
     durations = [simulate_variant(each, each.variant("reno"), 1).duration for each in (quiet, loud)]
     assert durations[1] > 1.2 * durations[0]

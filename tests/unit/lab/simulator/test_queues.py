@@ -54,7 +54,7 @@ def test_levels_have_queues_of_their_own_that_count_together() -> None:
     assert percentile_bytes([queue], 0.99) > 1.2 * LINK.queue
 
 
-def test_an_variant_has_the_queues_of_the_links_that_jobs_send_over() -> None:
+def test_variant_has_the_queues_of_links_that_jobs_use() -> None:
     text = """
 name: queues
 links: {one: {rate: 100mbit, queue: 30kB}, two: {rate: 50mbit, queue: 20kB}}

@@ -65,7 +65,7 @@ def test_several_bursts_split_compute_and_communication_evenly() -> None:
 
 
 @pytest.mark.parametrize(("compute_s", "period_s"), [(0.34, 0.4446), (0.2, 4 * 0.1046)])
-def test_bound_without_jitter_is_the_longer_of_alone_and_all_bursts(
+def test_bound_without_jitter_is_max_of_alone_and_all_bursts(
     compute_s: float, period_s: float
 ) -> None:
     jobs = [ScheduledJob(f"job-{i}", 0.0, [compute_s] * 50, 0.1046) for i in range(4)]
@@ -133,7 +133,7 @@ def test_every_schedule_serves_all_and_none_beats_alone(jobs: list[ScheduledJob]
 
 @settings(max_examples=60)
 @given(job_lists)
-def test_bound_never_serves_two_at_once_nor_idles_while_one_waits(jobs: list[ScheduledJob]) -> None:
+def test_bound_serves_one_at_a_time_and_never_idles(jobs: list[ScheduledJob]) -> None:
     work_s = {job.name: job.isolated_comm_s / job.bursts for job in jobs}
     rows = simulate("bound", jobs).sort_values(["end_s"])
     free_s = 0.0

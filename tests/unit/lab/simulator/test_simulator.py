@@ -60,7 +60,7 @@ def times(result: Result) -> list[list[tuple[int, ...]]]:
     mltcp=st.sampled_from([None, params(), params(uapi.SCALE_INCREASE)]),
     seed=st.integers(0, 2**64 - 1),
 )
-def test_every_byte_arrives_once_and_every_packet_is_accounted_for(
+def test_bytes_arrive_once_and_packets_are_accounted_for(
     link: Link, sizes: list[int], mltcp: dict[str, int] | None, seed: int
 ) -> None:
     pair = [PacketJob(0.001 * k, [0.05, 0.3, 0.01], [sizes] * 3, 1, mltcp) for k in range(2)]
@@ -95,7 +95,7 @@ def test_time_only_goes_on(seed: int, flows: int, mltcp: dict[str, int] | None) 
     assert (result.events["first_ack_ns"] <= result.events["last_ack_ns"]).all()
 
 
-def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
+def test_same_seed_gives_same_run_and_another_seed_differs() -> None:
     first, again = (simulate(LINK, jobs(), seed=3, trace=0.01) for _ in range(2))
     assert times(first) == times(again)
     assert first.counters == again.counters
@@ -116,7 +116,7 @@ def test_at_f_1_mltcp_is_reno_to_the_bit(link: Link, flows: int) -> None:
     assert times(other) != times(reno)
 
 
-def test_a_lone_flow_takes_the_time_of_its_bytes_after_slow_start() -> None:
+def test_single_flow_takes_time_of_bytes_after_slow_start() -> None:
     wide = Link(rate=200e6, queue=10_000_000, rtt=10e-3)
     lone = PacketJob(0.0, [0.1], [[5_000_000]])
     (start, _, end), *_ = times(simulate(wide, [lone], seed=1))[0]
@@ -130,7 +130,7 @@ def test_a_lone_flow_takes_the_time_of_its_bytes_after_slow_start() -> None:
     assert (end - start) * 1e-9 == pytest.approx(sending + waiting, rel=0.02)
 
 
-def test_what_a_token_bucket_saves_after_idle_time_is_all_that_it_holds() -> None:
+def test_token_bucket_saves_at_most_its_size_while_idle() -> None:
     lone = PacketJob(0.0, [0.1, 0.1], [[2_500_000]] * 2)
     bucket = 10 * WIRE
     plain, saving = (
@@ -280,7 +280,7 @@ def test_where_no_ack_waits_fine_time_stamps_change_nothing() -> None:
     assert fine == pytest.approx(without, rel=0.01)  # but for the rounding of microseconds
 
 
-def test_with_fine_time_stamps_jobs_that_send_both_ways_yield_and_are_faster() -> None:
+def test_bidirectional_jobs_are_faster_with_fine_timestamps() -> None:
     links = [Link(200e6, 150_000, 100e-6)] * 2
     pair = [
         PacketJob(0.03 * n, [0.12 + 0.003 * ((n + i) % 5) for i in range(20)], [[2_500_000]] * 20,
@@ -322,7 +322,7 @@ def test_a_queue_that_marks_is_kept_short_without_a_loss() -> None:
     assert marked["dropped"] < dropped["dropped"]
 
 
-def test_dctcp_keeps_the_link_full_with_marks_at_a_seventh_of_its_path() -> None:
+def test_dctcp_fills_link_with_marks_at_a_seventh_of_path() -> None:
     """Reno, which halves its window at each mark, lets it run dry there (RFC 8257, 4.1)."""
     link = Link(100e6, 200_000, 10e-3, marks=(20_000, 20_000))
     ends = {}
@@ -422,7 +422,7 @@ def test_jobs_over_links_that_are_not_there_are_refused(job: PacketJob) -> None:
         simulate(LINK, [job], seed=1)
 
 
-def test_a_probe_is_sent_only_where_nothing_is_known_to_be_missing() -> None:
+def test_probe_is_sent_only_without_known_loss() -> None:
     """A probe of a segment that had been delivered left a flow without anything to wait for."""
     link = Link(1e9, 120_048, 1e-4, loss=0.2)
     sizes = [32_165, 27_522, 56_079]

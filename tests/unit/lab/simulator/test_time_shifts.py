@@ -31,7 +31,7 @@ alone: {iterations: 5}
 """
 
 
-def test_bursts_wait_for_their_time_shifts_and_late_ones_for_the_next() -> None:
+def test_early_bursts_wait_and_late_ones_take_the_next_slot() -> None:
     """As `emulator.time_shifts.Pace` has it, with compute times that make the job early and
     late."""
     time_shifts = TimeShift(0.3, 0.02, realign=0.1)

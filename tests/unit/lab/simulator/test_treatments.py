@@ -48,7 +48,7 @@ def test_following_feedback_keeps_jobs_apart_in_a_short_queue() -> None:
     assert drops["network"] < drops["reno"] / 3
 
 
-def test_a_host_that_goes_by_round_trips_keeps_a_jobs_flows_from_losing() -> None:
+def test_host_grouping_by_rtt_keeps_a_jobs_flows_from_losing() -> None:
     """Blind to the queue, its flows lose more than a third of what reno's do."""
     text = EXPERIMENT.replace("8kB", "30kB").replace("random}", "random, flows: 8}")
     experiment, _ = modelled(parse_experiment(text.replace("s: 40", "s: 12"), "four.yaml"))

@@ -42,7 +42,7 @@ class Backend:
         raise MltcpError("The backend isn't loaded.")
 
 
-def test_a_run_takes_over_what_a_killed_run_loaded_and_others_use(
+def test_run_takes_over_what_a_killed_run_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(testbed_backend, "get_backend", lambda name: Backend())
@@ -65,14 +65,14 @@ def test_a_backend_that_goes_away_costs_no_measurements() -> None:
     )
 
 
-def test_sockets_the_receiver_does_not_have_are_missed_in_a_sentence() -> None:
+def test_sockets_missing_at_receiver_are_named_in_a_sentence() -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(MltcpError, match="0 of the 1 sockets"):
         borrow(os.getpid(), [("192.0.2.1", 1)])
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_congestion_control_that_can_not_be_had_is_named_with_its_variant() -> None:
+def test_missing_congestion_control_is_named_with_its_variant() -> None:
     text = (
         "name: a\njobs: [{bytes: 1MB, compute: 1s}]\nvariants: {plain: {cc: reno}, odd: {cc: CC}}"
     )

@@ -52,7 +52,7 @@ def test_who_asks_late_how_a_job_went_is_told(
         assert told() == ""
 
 
-def test_who_looks_for_a_job_of_theirs_in_vain_is_told_what_decides(
+def test_missing_job_is_answered_with_what_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(jobs, "read_follower_states", lambda: read_follower_states(tmp_path))

@@ -258,7 +258,7 @@ class Well(Loaded):
 
 
 @needs_prometheus
-def test_a_real_prometheus_fires_each_alert_for_what_is_wrong_alone(tmp_path: Path) -> None:
+def test_prometheus_fires_each_alert_for_its_own_fault_only(tmp_path: Path) -> None:
     """The rules as they are shipped, but that they wait for seconds instead of minutes."""
     rules = yaml.safe_load(ALERTS.read_text())
     for rule in rules["groups"][0]["rules"]:

@@ -100,7 +100,7 @@ def test_only_interfaces_of_the_jobs_count_where_these_are_known() -> None:
     assert read_counters((), gone).links == {"gone0": 0, "lo elsewhere": 0}
 
 
-def test_a_recording_names_the_busiest_connections_and_jobs_that_passed() -> None:
+def test_recording_names_busiest_connections_and_past_jobs() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = socket.create_connection(listener.getsockname())
         peer, _ = listener.accept()

@@ -90,7 +90,7 @@ def test_each_iteration_is_one_and_its_time_is_exact_in_the_mean() -> None:
     assert all(iteration.size == pytest.approx(SIZE, rel=0.01) for iteration in found)
 
 
-def test_a_pause_within_an_iteration_makes_one_longer_and_none_more() -> None:
+def test_pause_within_an_iteration_does_not_split_it() -> None:
     found = iterations(known(), samples(22, pause_in=10))
     assert [iteration.count for iteration in found] == [1] * 20
     assert max(iteration.duration_s for iteration in found) == pytest.approx(0.4, abs=0.03)

@@ -28,7 +28,7 @@ def hosts(page: Page) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_bound_is_the_usual_compute_time_and_the_quickest_communication() -> None:
+def test_bound_is_median_compute_plus_fastest_communication() -> None:
     assert bound_s(deque()) is None
     slow, quick = [10.0, 10.3, 10.8], [20.0, 20.3, 20.5]
     assert bound_s(deque([slow] * 10 + [quick] * 2)) == pytest.approx(0.3 + 0.2)

@@ -70,7 +70,7 @@ def test_iterations_are_those_that_were_sent() -> None:
         assert outside.closed() == []
 
 
-def test_a_sample_that_was_kept_waiting_makes_the_others_no_rarer() -> None:
+def test_delayed_sample_makes_the_others_no_rarer() -> None:
     """Looks of seconds apart would show no iteration of a quarter of one."""
 
     class Stalls(Meter):

@@ -49,7 +49,7 @@ def test_flows_that_send_together_are_one_iteration() -> None:
         assert {e.cookie for e in each.events} == {1, 2}
 
 
-def test_a_flow_without_pause_towards_the_next_does_not_join_iterations() -> None:
+def test_flow_without_pause_does_not_join_iterations() -> None:
     joined, found = JobIterations(1), []
     for number in range(1, 7):
         found += joined.add(event(1, 1, number, number * 0.5, number * 0.5 + 0.499999))
@@ -59,7 +59,7 @@ def test_a_flow_without_pause_towards_the_next_does_not_join_iterations() -> Non
     assert all(len(each.events) == 2 for each in found)
 
 
-def test_what_flows_report_before_they_know_iterations_is_left_out() -> None:
+def test_reports_before_iterations_are_known_are_left_out() -> None:
     events = [dataclasses.replace(event(1, 1, n, n, n + 0.1), ratio=n > 2) for n in range(1, 5)]
     whole = [each.iteration for each in without_pieces(events, [Job(1, "auto")])]
     assert whole == [3, 4]
@@ -86,7 +86,7 @@ def test_a_connection_per_iteration_is_an_iteration() -> None:
     assert Whole().of(fresh, [Job(1, "auto")]) == []
 
 
-def test_a_job_does_not_go_on_where_another_one_with_its_id_ended() -> None:
+def test_job_does_not_continue_an_ended_one_of_same_id() -> None:
     whole = Whole()
     bursts = [
         dataclasses.replace(event(1, number, 1, number * 0.5, number * 0.5 + 0.1), ratio=0.0)
@@ -160,7 +160,7 @@ def test_a_follower_state_is_read_while_its_writer_lives(tmp_path: Path) -> None
     assert read_follower_states(tmp_path / "absent") == {}
 
 
-def test_where_two_followers_show_a_job_the_one_that_knows_more_counts(tmp_path: Path) -> None:
+def test_of_two_followers_the_better_informed_one_counts(tmp_path: Path) -> None:
     with FollowerState(tmp_path) as follower_state:
         follower_state.write([dataclasses.replace(VIEW, metadata=None)])
         child = os.fork()

@@ -34,7 +34,7 @@ def period_of(rhythm: Rhythm) -> float:
 # Whom to believe
 
 
-def test_the_best_source_is_believed_and_the_next_when_it_goes_silent() -> None:
+def test_best_source_counts_and_the_next_once_it_is_silent() -> None:
     chooser = Chooser()
     assert chooser.best(0) is None
     for source in ("gloo", "nccl", "hooks"):
@@ -70,7 +70,7 @@ def test_a_source_without_confidence_is_not_believed() -> None:
     assert best.source == "gloo"
 
 
-def test_what_the_best_source_cannot_tell_comes_from_one_that_agrees() -> None:
+def test_gaps_of_best_source_are_filled_by_one_that_agrees() -> None:
     chooser = Chooser()
     chooser.tell(known("hooks"), 0)
     chooser.tell(known("gloo", period_s=0.52, bytes_per_iteration=1000, gap_s=0.2), 0)

@@ -181,7 +181,7 @@ nonsense
     assert found[0].file == mapped / "7f10-7f20"
 
 
-def test_a_file_that_was_replaced_is_not_taken_for_the_mapped_one(tmp_path: Path) -> None:
+def test_replaced_file_is_not_taken_for_the_mapped_one(tmp_path: Path) -> None:
     proc = proc_with(tmp_path, maps=b"1-2 r-xp 00000000 00:2a 99 /lib/libnccl.so.2 (deleted)\n")
     other = tmp_path / str(PID) / "root" / "lib" / "libnccl.so.2"
     with pytest.raises(HostError, match="CAP_SYS_ADMIN"):

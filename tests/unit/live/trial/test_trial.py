@@ -90,7 +90,7 @@ def test_a_neighbour_that_stays_never_ends_the_trial(begins_s: int) -> None:
     assert (course.ended, course.stopped) == ("", False)
 
 
-def test_a_neighbour_that_leaves_with_mltcp_once_discarded_its_round() -> None:
+def test_neighbour_that_leaves_once_discards_its_round() -> None:
     world = SimulatedWorld(1, {"a": Simulated(effect=-0.1)})
 
     def once(now_s: float, variant: str) -> float:

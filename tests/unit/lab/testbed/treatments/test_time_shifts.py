@@ -142,7 +142,7 @@ def test_what_a_job_alone_got_across_is_never_too_much() -> None:
     assert found.score == pytest.approx(1.0)
 
 
-def test_time_shifts_of_jobs_that_do_not_fit_are_longer_by_what_is_missing() -> None:
+def test_periods_of_jobs_that_do_not_fit_are_longer() -> None:
     # Two thirds of the time each: a third of it the link would have to carry twice its rate.
     found = plan(0.05, 0.1)
     assert found.score == pytest.approx(2 / 3, abs=0.01)
@@ -166,7 +166,7 @@ def test_jobs_in_opposite_directions_need_no_shift() -> None:
     assert {slot.shift_s for slot in found.time_shifts.values()} == {0.0}
 
 
-def test_each_pair_of_jobs_on_a_link_of_its_own_is_planned_jointly() -> None:
+def test_pairs_on_links_of_their_own_are_planned_jointly() -> None:
     text = TEXT.replace("link: {rate: 100mbit}", "links: {one: {}, two: {}, three: {}}")
     jobs = "".join(
         f"  - {{name: {name}, bytes: 1MB, compute: 100ms, links: [{links}]}}\n"
@@ -219,7 +219,7 @@ def test_a_plan_from_the_variant_alone_of_a_run_folder(tmp_path: Path) -> None:
     assert plan_variants(planned.override(variants=["cubic"]), folder) == {}
 
 
-def test_planned_jobs_start_with_their_time_shifts_and_late_ones_when_they_come() -> None:
+def test_planned_jobs_start_in_slot_and_late_ones_on_arrival() -> None:
     text = TEXT.replace(
         "variants:\n", "  - {name: late, bytes: 1MB, compute: 100ms, start: 7s}\nvariants:\n"
     )

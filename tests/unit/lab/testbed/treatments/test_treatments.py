@@ -104,7 +104,7 @@ class Unheard(PrioritiesSettings):
     name: ClassVar[str] = "unheard"
 
 
-def test_a_new_treatment_is_read_and_refused_where_it_is_not_modelled(
+def test_new_treatment_is_read_and_refused_if_not_modelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(TREATMENTS, Unheard.name, Unheard)
@@ -115,7 +115,7 @@ def test_a_new_treatment_is_read_and_refused_where_it_is_not_modelled(
     assert modelled(experiment)[1] == {"order": "unheard"}
 
 
-def test_an_variant_has_the_treatments_that_it_names_and_that_of_its_congestion_control() -> None:
+def test_variant_has_named_treatments_and_its_own() -> None:
     assert testbed.names_in(small().variant("treated")) == ["mltcp", "rates"]
     assert testbed.names_in(small().variant("order")) == ["priorities"]
 
@@ -124,7 +124,7 @@ def test_an_variant_has_the_treatments_that_it_names_and_that_of_its_congestion_
     ("variant", "noun"),
     [("treated", "a variant with rates"), ("order", "a variant with priorities")],
 )
-def test_what_needs_this_hosts_network_is_refused_across_machines(variant: str, noun: str) -> None:
+def test_local_network_features_are_refused_across_machines(variant: str, noun: str) -> None:
     with pytest.raises(UsageError, match=f"small has {noun}, which doesn't work across machines"):
         check_treatments(small().override(variants=[variant]), across=True)
     check_treatments(small().override(variants=["cubic"]), across=True)
