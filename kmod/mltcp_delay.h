@@ -10,8 +10,7 @@
  *   mltcp_delay_ahead()  the receiver's time stamp in it, where that counts microseconds: how much
  *                        of that is the way ahead's;
  *   mltcp_delay_full()   a loss, the one time at which a sender knows the queue to be full;
- *   mltcp_delay_ask()    what other flows of the path have found a full queue to be, and a queue that
- *                        is longer than that.
+ *   mltcp_delay_ask()    what other flows of the path have found a full queue to be.
  *
  * A further sign of a queue that has reached its limit (an ECN mark) is one that calls
  * mltcp_delay_full().
@@ -371,35 +370,16 @@ static inline void mltcp_delay_watch(struct mltcp_delay *d, __u8 watched)
 	d->crossed = 0;
 }
 
-/* What is taken for full, where the present queue is longer: nearer to that by an eighth. */
-static inline __u32 mltcp_delay_raised(const struct mltcp_delay *d, __u32 full_us)
-{
-	__u32 most = 2 * full_us < MLTCP_QUEUE_MAX_US ? 2 * full_us : MLTCP_QUEUE_MAX_US;
-	__u32 queue_us = d->queue_us < most ? d->queue_us : most;
-
-	return queue_us > full_us ? full_us + (queue_us - full_us) / 8 : full_us;
-}
-
 /*
- * To be called with each decision: what is known of the path, in exchange for what the flow sees.
- *
- * A queue longer than what was taken for full shows that more is. What a first loss finds is limited
- * by the smoothed round trip, which slow start leaves behind; and a flow that thinks too little of
- * the queue yields to everybody, and so never loses again and would never know better.
- *
- * Says whether another flow has told something else than what this one knew.
+ * To be called with each decision: what is known of the path. Says whether another flow has told
+ * something else than what this one knew.
  */
-static inline __u8 mltcp_delay_ask(struct mltcp_delay *d, __u64 now, __u64 *slot, __u32 key)
+static inline __u8 mltcp_delay_ask(struct mltcp_delay *d, __u64 now, const __u64 *slot, __u32 key)
 {
-	__u32 known_us = d->full_us, heard_us;
+	__u32 known_us = d->full_us;
 
 	mltcp_delay_heard(d, now, slot, key);
-	heard_us = d->full_us;
-	d->full_us = mltcp_delay_raised(d, heard_us);
-	d->own_us = mltcp_delay_raised(d, d->own_us);
-	if (d->full_us != heard_us)
-		mltcp_delay_tell(d, slot, key);
-	return heard_us != known_us;
+	return d->full_us != known_us;
 }
 
 #endif

@@ -157,21 +157,6 @@ def test_what_a_flow_knows_ages() -> None:
     assert lose(delay, 10 * S + AGE, 5000) == 5000  # nothing is left to fit to
 
 
-def test_a_queue_longer_than_a_full_one_shows_that_more_is_full() -> None:
-    """After a loss in slow start, which the smoothed round trip didn't keep up with."""
-    slot, delay = make_slot(), make_delay()
-    assert lose(delay, 10 * S, 4000, srtt_us=BASE_US + 250) == 500
-    delay.queue_us = 3900
-    assert ask(delay, 10 * S, slot) == 562  # one sample alone may be anything
-    for _ in range(60):
-        ask(delay, 10 * S, slot)
-    assert 3800 < delay.full_us <= 3900
-    assert 3800 < delay.own_us <= 3900
-    assert ask(make_delay(), 10 * S, slot) == delay.full_us  # its siblings know, too
-    delay.queue_us = 100
-    assert ask(delay, 10 * S, slot) > 3800
-
-
 def test_without_a_loss_no_queue_is_taken_for_full() -> None:
     slot = make_slot()
     assert ask(make_delay(queue_us=5000), 10 * S, slot) == 0
