@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Sums in the network: the packet, and what an aggregator does with one. The BPF programs, the
  * workers and the tests compile this header; it includes no kernel or libc header but types.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * MLTCP: the algorithm, as integer functions without a kernel type: where a flow is in its iteration,
  * and what it may do there. mltcp_step.h has what an ACK goes through, mltcp_yield.h and mltcp_loss.h

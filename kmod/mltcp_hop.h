@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Rates from the network's feedback: what a hop says of itself, in two bytes, and how it counts the
  * queue. mltcp_rate.h is what flows make of that. Includers are as for mltcp_core.h.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * What an iteration looks like, learned from the flow itself. In the paper flows learn their total
  * bytes in the first iterations (MLTCP, arXiv 2402.09589); this file says how flows do it here.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * MLTCP: what follows a loss, a mark or a time-out, of the base's threshold and of what is known of
  * the queue; and what follows if it turns out that nothing was lost.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * MLTCP: what a flow does to its window before the base's increase. mltcp_core.h decides how much of
  * the queue the flow may bear.

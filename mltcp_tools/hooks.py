@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Two lines in a training loop that tell the agent on this host where iterations begin and end.
 
     job = mltcp_tools.hooks.Job("gpt2")

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Prints the lines of each part of the project against its budget ([tool.mltcp.budget] in
 pyproject.toml). The exit code is 1 where a part has more.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Puts the algorithm's headers and the eBPF programs, compiled, into the wheel.
 
 A host that has the programs needs no compiler.

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Run the tests that show on which systems MLTCP works, and write the table of these."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Rules of all tests: markers by folder, and the rule that BPF tests may not hide.
 
 A test in tests/FOLDER gets the marker FOLDER. Tests marked `bpf` may be skipped only where the

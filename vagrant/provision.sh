@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Make this machine a sender, the router or the receiver of a run across machines. Vagrant calls it
 # as root, on every Debian or Ubuntu it can be called by hand; a second call changes nothing.
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The parts of reports as text: numbers, tables and lists, at most WIDTH columns wide."""
 
 from __future__ import annotations

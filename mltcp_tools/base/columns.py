@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Tables of text: columns that align, that give way where there is no room, cells that mean things.
 
 Every table of the tools is made here, for reports and for terminals alike.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A YAML document whose values know where they stand: every complaint names file and line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Errors a user can act on, each with the exit code of the `mltcp` command, and how programs end.
 
 A message is one sentence or two: what went wrong, where, and what to do about it.

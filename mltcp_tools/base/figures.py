@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The look of all plots, and figures as images."""
 
 from __future__ import annotations

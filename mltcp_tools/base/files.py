@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Files that are replaced as a whole."""
 
 from __future__ import annotations

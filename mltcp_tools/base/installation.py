@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The way mltcp-tools came onto this host, and what brings its Python packages there."""
 
 from __future__ import annotations

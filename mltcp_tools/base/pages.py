@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Reports as pages of HTML that need nothing else: their templates, and the images in them."""
 
 from __future__ import annotations

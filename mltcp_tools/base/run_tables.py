@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The tables of a run folder: their columns, and their rows as CSV.
 
 An operator's host has no pandas, so what records there writes CSV by the standard library.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Quantities as people write them: `200mbit`, `2.5MB`, `340ms`, `5%`.
 
 One rule for all: a number has its unit, but for 0. Prefixes follow SI (1 kB = 1000 B); `KiB`, `MiB`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Values of fields of files: parsers that raise UsageError."""
 
 from __future__ import annotations

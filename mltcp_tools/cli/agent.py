@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp agent`: follow training processes by rules, for as long as the host runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp collectives aggregator`: run the aggregator of collectives on this host."""
 
 from __future__ import annotations

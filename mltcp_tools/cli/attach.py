@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp attach`: make the connections of running processes flows of a job."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp cluster`: whole clusters in virtual time, and the schedulers that need them."""
 
 from __future__ import annotations

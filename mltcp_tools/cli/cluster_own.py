@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp cluster import`, `replay` and `ask`: one's own cluster."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Studies of `mltcp cluster`: schedulers that learn, and tables of results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp collectives`: compare all-reduces."""
 
 from __future__ import annotations

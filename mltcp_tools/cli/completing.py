@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The names that a shell may offer where a command takes one; nothing where that can't be told.
 
 Completion runs while a user types, with that user's rights: it prints nothing and fails silently.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp completion`: print the script that completes `mltcp` in a shell."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp connections`: processes and their TCP connections, and what these look like."""
 
 from __future__ import annotations

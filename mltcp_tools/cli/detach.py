@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp detach`: put attached connections back to what they were."""
 
 from __future__ import annotations

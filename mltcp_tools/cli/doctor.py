@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp doctor`: say what this host has and lacks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp lab emulate`: periodic jobs over real TCP connections."""
 
 from __future__ import annotations

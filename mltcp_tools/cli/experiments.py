@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The common part of the commands that run experiments, on the testbed or simulated."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The extra of mltcp-tools that brings a package not every host has, as its metadata says."""
 
 from __future__ import annotations

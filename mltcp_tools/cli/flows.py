@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp status flows`: the flows under MLTCP, one line each."""
 
 from __future__ import annotations

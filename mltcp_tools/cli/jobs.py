@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp status jobs`: the jobs set, and what is known of their iterations."""
 
 from __future__ import annotations

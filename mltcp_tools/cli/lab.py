@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp lab`: what experimenters do beside the testbed and the simulator."""
 
 from __future__ import annotations

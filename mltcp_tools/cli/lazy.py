@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Groups whose commands are imported on first use; their summaries are known without that."""
 
 from __future__ import annotations

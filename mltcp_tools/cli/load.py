@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp load`: register the congestion controls with the kernel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The `mltcp` command: runs a sub-command, and turns errors into one line and an exit code.
 
 A command module `mltcp_tools.cli.<name>` exposes `command` (lazy.py).

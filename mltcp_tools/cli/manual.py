@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Manual pages, generated from the commands: `python -m mltcp_tools.cli.manual FOLDER` writes them.
 
 The packages contain them (scripts/build-tools-tree). One page per command with its sub-commands,

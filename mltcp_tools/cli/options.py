@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Options that several commands share."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp plan`: which jobs fit together, and when each should start."""
 
 from __future__ import annotations

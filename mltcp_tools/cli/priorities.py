@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp lab priorities`: the controller of jobs' priorities."""
 
 from __future__ import annotations

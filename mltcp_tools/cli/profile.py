@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp lab profile`: what jobs send per iteration."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp lab record`: iterations of attached jobs into a run folder."""
 
 from __future__ import annotations

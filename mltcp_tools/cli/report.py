@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp report`: what a run folder shows, or what two of them show side by side."""
 
 from __future__ import annotations

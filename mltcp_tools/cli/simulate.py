@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp simulate`: experiments in virtual time."""
 
 from __future__ import annotations

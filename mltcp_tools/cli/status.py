@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp status`: what is loaded, as read back from the kernel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp testbed`: experiments over a bottleneck made of network namespaces."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The wording of the commands' output."""
 
 from __future__ import annotations

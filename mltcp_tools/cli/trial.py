@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp trial`: a controlled experiment on running jobs."""
 
 from __future__ import annotations

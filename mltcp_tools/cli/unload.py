@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp unload`: take the congestion controls out of the kernel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp watch`: the attached jobs as they run."""
 
 from __future__ import annotations

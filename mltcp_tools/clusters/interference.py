@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Predictions of how much jobs that share GPUs slow each other down."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Confidence intervals of means."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs as models: what they compute and send in an iteration, and over which links.
 
 Sizes are the models' parameters in single precision; seconds are of one iteration with the given

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The outcome of a workload: its jobs, and how the cluster was used."""
 
 from __future__ import annotations

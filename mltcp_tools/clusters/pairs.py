@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The slow-down of two jobs that share the same GPUs: measured pairs, `gavel:FILE`.
 
 gavel: `simulation_throughputs.json` of stanford-futuredata/gavel: iterations per second of each of

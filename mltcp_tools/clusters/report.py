@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Run folders of cluster runs: a table of the jobs, and the runs' summaries."""
 
 from __future__ import annotations

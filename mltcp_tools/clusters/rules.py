@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The rules by which jobs share links under each treatment, as the flow simulator has it.
 
 The rules of reno, mltcp and mltcp_reno are fitted to the packet simulator

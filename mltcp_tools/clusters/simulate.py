@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A workload on a cluster under a policy and a treatment, in virtual time.
 
 A policy is asked at every arrival and end, when servers are lent or given back, and in its rounds.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Many runs, over processes of this machine or over Ray."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Outcomes of cluster runs as text."""
 
 from __future__ import annotations

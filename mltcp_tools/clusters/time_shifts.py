@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Time shifts for jobs that share links: the planner's shifts (Cassini), for whole clusters at
 once."""
 

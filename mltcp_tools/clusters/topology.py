@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Clusters: servers with GPUs and NICs, and the links between them.
 
     cluster:

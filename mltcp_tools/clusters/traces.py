@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Workloads from public traces: `gavel:FILE`, `sia:FILE`, `elasticflow:FILE`, `azure:FILE`.
 
 gavel: tab-separated jobs of stanford-futuredata/gavel: model, command, directory, ..., steps,

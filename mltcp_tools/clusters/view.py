@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A scheduling policy's view of a cluster, and its decision."""
 
 from __future__ import annotations

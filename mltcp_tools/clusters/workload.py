@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The work of a cluster: jobs with their arrivals.
 
     cluster: {servers: 32, gpus: 8, rate: 50gbit, leaf: 8, oversubscription: 4}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Collectives that send less: sums in the network, without what is zero, over the links there are.
 
 import mltcp_tools.collectives as mc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs that an aggregator serves: ranks, slots and keys. Knows of no socket and no kernel."""
 
 from __future__ import annotations

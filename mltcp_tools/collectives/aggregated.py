@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Collectives at an aggregator, a host or switch that sums up what all ranks send it."""
 
 from __future__ import annotations

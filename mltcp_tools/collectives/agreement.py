@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """One use of the ranks' Gloo at a time: before each, all agree on what is next.
 
 Reductions that don't go by Gloo may fail at one rank while another one has finished them and is

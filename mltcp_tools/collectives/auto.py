@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The way of `auto`: the job's own, until the aggregator has won on the job's own buckets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sums without blocks that are zero everywhere, from host to host.
 
 OmniReduce (SIGCOMM'21) finds the next block with something in it as it goes, which takes an

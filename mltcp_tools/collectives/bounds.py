@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The least time of an all-reduce on links around a switch, headers left out."""
 
 from __future__ import annotations

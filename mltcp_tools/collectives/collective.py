@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The interface of a collective, to reduce by it, compare it, bound it or name it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The aggregator's process: it admits jobs, has the kernel serve them, and tells how it stands.
 
 A rank joins by a TCP connection and a line of JSON, and is in the job for as long as that

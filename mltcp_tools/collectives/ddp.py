@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """DistributedDataParallel with gradients averaged by a Reducer: one line in a training script."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Collectives that need nothing but the ranks' Gloo: its ring, and the same without zeros."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The ranks that reduce together, as Gloo knows them, and the words and tensors it moves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Messages between a rank and an aggregator: JSON objects in lines, which anybody may have sent.
 
 The aggregator begins with a challenge. A rank answers with its request and a proof that it has the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The worker (native/*.c, bpf/mltcp_aggregate.h) called from Python, through cffi."""
 
 from __future__ import annotations

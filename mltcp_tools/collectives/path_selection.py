@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The rule for leaving a way for another one; it knows neither torch nor a clock.
 
 What the other way takes shows only where it is tried, which costs something where it is slower. So

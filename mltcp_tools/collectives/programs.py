@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The aggregator in the kernel: its BPF programs on their ports, and what is in their maps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """All-reduces of tensors among the ranks of a process group: by a collective, else by Gloo.
 
 Every rank calls the same reductions in the same order; one thread runs them one by one. Where one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The collectives there are, by name; a new one is its class and its line here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A rank's part in a job at an aggregator: joining, its packets' socket, and what went wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sums of tensors at an aggregator: all of them, or without what is zero."""
 
 from __future__ import annotations

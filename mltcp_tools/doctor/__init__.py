@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Checks of this host: what it has and lacks for each use of MLTCP, and the fix for each.
 
 `diagnose` looks at everything and changes nothing that stays: the one thing it tries out, network

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The needs of reaching into the sockets of running jobs, and of tracing these jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The needs of loading congestion controls written in BPF."""
 
 from __future__ import annotations

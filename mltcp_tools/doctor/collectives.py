@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The needs of summing up gradients in the network: at the aggregator, and at a worker."""
 
 from __future__ import annotations

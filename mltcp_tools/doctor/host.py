@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Facts read off a host: files under /proc and /sys, tools, capabilities, kernel options.
 
 Everything here only looks. `Host(root)` reads files below `root`, so that tests can hand it a

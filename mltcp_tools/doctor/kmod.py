@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The needs of loading the kernel module, and of building it where that is still to be done."""
 
 from __future__ import annotations

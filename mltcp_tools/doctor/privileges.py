@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Checks of this process's capabilities against those that a purpose needs."""
 
 from __future__ import annotations

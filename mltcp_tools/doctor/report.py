@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The shape of the findings, and how they are shown."""
 
 from __future__ import annotations

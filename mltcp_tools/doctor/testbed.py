@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The needs of building links out of network namespaces and of running jobs over them."""
 
 from __future__ import annotations

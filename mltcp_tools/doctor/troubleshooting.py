@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """TROUBLESHOOTING.md: what `mltcp doctor` can find, with the fix, as a page to read.
 
     python -m mltcp_tools.doctor.troubleshooting >mltcp_tools/doctor/TROUBLESHOOTING.md

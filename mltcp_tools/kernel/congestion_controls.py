@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The congestion controls of MLTCP: each described once, by a row of CONGESTION_CONTROLS.
 
 Adding one takes its C (kmod/mltcp_variants.c, bpf/NAME.bpf.c), its row here, and a test.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """environment.json: the host a run was made on, and how the run went."""
 
 from __future__ import annotations

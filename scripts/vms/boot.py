@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Boots a kernel under QEMU on a layer over this machine's root and runs one command in it."""
 
 from __future__ import annotations

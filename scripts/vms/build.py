@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Builds the kernel module for a kernel of the cache, with the compiler that kernel wants.
 
 And the modules that tests load beside it, of tests/vm/programs/modules.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The common part of scripts/vm: places, errors, running a tool."""
 
 from __future__ import annotations

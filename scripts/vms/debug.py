@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Builds a kernel that watches itself: KASAN, lockdep, kmemleak, UBSAN and their like."""
 
 from __future__ import annotations

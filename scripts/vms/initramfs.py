@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The VM's first root: busybox, the modules it takes to mount the host's, our init."""
 
 from __future__ import annotations

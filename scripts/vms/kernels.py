@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Debian kernels for VMs: fetched by apt into the cache, unpacked, never installed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A kernel's mistakes, as its console tells them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The cost of one core of an aggregator: nanoseconds per packet, by the kernel's own test run.
 
 Run as root: .venv/bin/python tests/bench/bench_aggregate.py. Four workers' packets go through the

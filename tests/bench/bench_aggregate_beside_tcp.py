@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The shares of a link between a worker and one reno flow: bytes of each over the same seconds.
 
 Run as root: .venv/bin/python tests/bench/bench_aggregate_beside_tcp.py [SECONDS]. The reno flow

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Measures attaching many sockets, catching short ones, and an agent that follows many jobs.
 
     PYTHONPATH=tests .venv/bin/python tests/bench/bench_attach.py [--into tests/bench/RESULTS.md]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Measures what the eBPF programs of each variant cost, by the kernel's own statistics of programs.
 
     sudo .venv/bin/python tests/bench/bench_bpf.py [--variants mltcp_reno,mltcp] [--iterations 8]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Measures what the module costs: instructions for each ACK, and bulk throughput, next to its base.
 
     scripts/vm run bookworm --module --icount --timeout 60min --env PYTHONPATH=tests -- \\

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The cost of the cluster simulator: seconds of CPU time and memory at its two goals.
 
     python tests/bench/bench_clusters.py [POLICY:TREATMENT[:HOURS] | full:TREATMENT:SECONDS ...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """An hour of an emulated cluster: jobs come, run by packets over Reno in virtual time, and go; what
 Slurm and the agent would have written of them is imported, and predicted. Two answers of `ask` are
 held against packets: the same hour over MLTCP, and with uplinks twice as fast.

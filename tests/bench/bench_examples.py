@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Seconds of a step of the shipped examples, by options of `enable`; variants go by turns.
 
 Run as root: .venv/bin/python tests/bench/bench_examples.py [RATE [RANKS [TURNS]]], in bit/s. An

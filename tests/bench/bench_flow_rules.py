@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The flow simulator's rules against the packet simulator, on experiments that both can run.
 
     python tests/bench/bench_flow_rules.py [EXPERIMENT ...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Measures how long after it is established a connection is switched, and what the agent costs.
 
     PYTHONPATH=tests .venv/bin/python tests/bench/bench_follow.py

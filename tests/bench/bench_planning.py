@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Measures planning and profiling: how long, how good, how much memory.
 
     PYTHONPATH=tests .venv/bin/python tests/bench/bench_planning.py [--captures]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Measures what a flow of MLTCP's takes of a link beside others, and what is left to it, simulated.
 
     PYTHONPATH=tests .venv/bin/python tests/bench/bench_share.py [--into tests/bench/RESULTS.md]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Soaks the agent: connections and trials, rules and agents that come and go, for hours.
 
     PYTHONPATH=tests .venv/bin/python tests/bench/bench_soak.py --minutes 60

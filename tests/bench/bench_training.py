@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The time per iteration of real training jobs on one bottleneck, by congestion control.
 
     PYTHONPATH=tests .venv/bin/python tests/bench/bench_training.py ddp fsdp -o runs/training

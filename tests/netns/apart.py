@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Hosts on this one: namespaces of networks and mounts, each with records and an agent of its own.
 
 They share the kernel, and so what is loaded and which jobs it knows.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sockets that are attached, as tests see them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The backends that this kernel can run, for tests on them."""
 
 from __future__ import annotations

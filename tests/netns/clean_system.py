@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Systems that have nothing but what is asked for, by default of this host's release."""
 
 from __future__ import annotations

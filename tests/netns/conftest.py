@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Says which backends can't be tested on this kernel, and leaves their tests out.
 
 What is attached or loaded on this host would be in the way of most tests: that is said once, before

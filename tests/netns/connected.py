@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Processes with TCP connections that tests attach to (support/holding_process.py)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """TCP connections over a small bottleneck, for tests of what the kernel does with them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Rules for the processes of a test, and what the commands show of these."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* A sock_ops program that gives each connection another congestion control at every RTT. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Congestion controls that tests compile and register themselves: NAME.bpf.c of this folder."""
 
 from __future__ import annotations

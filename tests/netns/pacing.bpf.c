@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Which TCP connections of this network namespace are paced: struct pacing of each. */
 #include "../../bpf/kernel_types.bpf.h"
 

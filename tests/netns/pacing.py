@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The pacing of connections by TCP, which no system call tells."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* `mltcp` of eBPF, each of whose steps is recorded. */
 #include "../../bpf/mltcp.bpf.c"
 #include "recorded_steps.bpf.h"

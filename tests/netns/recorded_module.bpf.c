@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Records each step of the module's flows, from outside: around what the kernel calls for an ACK. */
 #define __TARGET_ARCH_x86 /* of the VMs */
 #include <linux/ptrace.h>

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What an ACK said and what it made of a flow, recorded in the kernel; support/recorded_steps.py. */
 #ifndef RECORDED_STEP_H
 #define RECORDED_STEP_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Records into a ring that user space reads; the includer says where a flow's state is. */
 #include "recorded_step.h"
 

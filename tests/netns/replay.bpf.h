@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Every callback runs twice on the same socket at the same instant: first the base's function,
  * then, from the same state, ours. What both leave behind is compared, and ours stays.

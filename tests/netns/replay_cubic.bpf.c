@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* mltcp_cubic's callbacks replayed against the kernel's CUBIC. */
 #include "../../bpf/mltcp_cubic.bpf.c"
 #include "replay.bpf.h"

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* mltcp_reno's callbacks replayed against the kernel's Reno. */
 #include "../../bpf/mltcp_reno.bpf.c"
 #include "replay.bpf.h"

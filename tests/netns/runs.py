@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A small experiment for tests of the testbed, its command and tables, and the id of a run."""
 
 from __future__ import annotations

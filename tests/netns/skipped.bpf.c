@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * mltcp_reno where the kernel never runs two of the programs, and takes garbage for their results.
  * LEFT: a window that earlier skipped programs left where a loss is about to be found, segments; 0: none.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* The same where programs were skipped before the cut, too, so that it began at a window of garbage. */
 #define SKIPPED skipped_more
 #define SKIPPED_NAME "skipped_more"

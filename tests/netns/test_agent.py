@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The agent as a process: its signals, its rules, its privileges, and what it leaves."""
 
 from __future__ import annotations

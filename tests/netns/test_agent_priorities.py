@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """An agent that gives running jobs priorities, from its file to the classes of a queue."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The aggregator in the kernel and its workers over links: XDP and tc, loss, forgeries, deaths.
 
 w0 --- wires --- switch (aggregator)

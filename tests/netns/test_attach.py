@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Attaching and detaching on the real kernel, on every backend it can run.
 
 The processes are those of connected.py; nothing here looks at how a backend does it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Finding processes on this host, and the commands ps, attach and detach as people use them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Attaching that fails half-way, crashes, or meets others at work."""
 
 from __future__ import annotations

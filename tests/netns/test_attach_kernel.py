@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Attaching in the kernel alone (eBPF): without ptrace, by cgroup, and before the first data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Attaching without the privileges it takes, and with files nobody can trust."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The backend interface on the real kernel: the same tests for every backend it can run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """At F = 1 a variant is its base, bit for bit: every callback is replayed against the base's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Properties of the eBPF backend alone: the tests of every backend are in test_backends.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Traffic counts where it passes the interfaces that a job's connections pass, and nowhere else."""
 
 from __future__ import annotations

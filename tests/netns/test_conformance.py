@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Behaviour that all backends share, a table's row each: what is done, and what is seen then."""
 
 from __future__ import annotations

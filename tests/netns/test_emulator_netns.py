@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The emulator between two namespaces: congestion control per socket, and a peer that disappears.
 
     client 10.88.0.1 -- veth -- 10.88.0.2 server

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Following processes on the real kernel: what they open is attached, what ends is let go."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A hop's stamp in single packets, run through the program by the kernel, without a network."""
 
 from __future__ import annotations

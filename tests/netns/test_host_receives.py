@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Each backend takes from the kernel's counters what comes towards a flow's host."""
 
 from __future__ import annotations

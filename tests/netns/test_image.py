@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The image of scripts/build-image, run as the DaemonSet has it run: with its capabilities and
 mounts, on a root and a /proc/sys that can't be written. What a cluster adds to that isn't here.
 """

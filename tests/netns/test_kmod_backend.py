@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Properties of the kernel module alone: the tests of every backend are in test_backends.py.
 
 Left out, with a line in the report's header, where this kernel can't load the module.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Loads in a mount namespace with pins of its own, loads that are made sure of, and the check."""
 
 from __future__ import annotations

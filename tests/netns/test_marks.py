@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A queue that marks: what is counted, and what flows learn from it before anything is lost."""
 
 from __future__ import annotations

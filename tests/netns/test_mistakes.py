@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Mistakes end in one sentence, and leave nothing behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Effects of `mltcp_int` on a connection, which it leaves as it was."""
 
 from __future__ import annotations

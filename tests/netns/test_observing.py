@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Watching, recording and observing jobs that run."""
 
 from __future__ import annotations

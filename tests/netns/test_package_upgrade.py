@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The Debian package on a system that trains: upgraded and removed under a live job.
 
 The system has a root, processes and records of its own, so that its package's scripts take it for a

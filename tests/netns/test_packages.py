@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The packages of the tools in a system that has nothing else: installed, upgraded, removed.
 
 Takes minutes and a Debian mirror, so it comes with --full only.

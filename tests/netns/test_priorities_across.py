@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A controller for several hosts: one order for the jobs of all, and none when it dies.
 
 The hosts are folders of maps on this one, reached by a script in place of ssh.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Times that another CPU wrote: they may be later than the one a packet was sent at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sockets and jobs that have left: the maps of an agent's priorities hold those that are there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Profiles from a real capture: two emulated jobs over the testbed's bottleneck.
 
 s1 --- router === receiver, where the packets are captured      === the bottleneck, 50 Mbit/s

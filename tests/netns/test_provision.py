@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """vagrant/provision.sh network, in namespaces that have the machines' addresses; and what
 kmod/after-install says on machines made up of mounts.
 

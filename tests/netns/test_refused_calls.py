@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A kernel that may not be asked is no kernel without MLTCP: nothing changes, and all say so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Programs in force are read back from the kernel, and replaced under connections that run."""
 
 from __future__ import annotations

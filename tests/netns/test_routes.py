@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Microsecond timestamps on routes: given on request, read back, and taken back on every way
 out."""
 

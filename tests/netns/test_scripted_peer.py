@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A flow's answers to ACKs, losses and delays, several in a row, which a scripted peer sends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Kernels skip a program now and then, and take garbage for what it would have returned."""
 
 from __future__ import annotations

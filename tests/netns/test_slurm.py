@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Slurm's own daemons on this host: jobs are attached by themselves, and run as well without it."""
 
 from __future__ import annotations

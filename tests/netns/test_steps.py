@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """An ACK leaves the same state of a flow behind in eBPF, in the simulator and in user space."""
 
 from __future__ import annotations

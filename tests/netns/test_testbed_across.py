@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Runs across machines; the machines are namespaces, and nsenter stands where ssh would.
 
 s1 --- router === receiver          the run is at the router, the agents are at the others

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Runs of the testbed that end early, or before anything is done, and what they leave behind."""
 
 from __future__ import annotations

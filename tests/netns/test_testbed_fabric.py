@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The testbed over a fabric: what is built, which way packets go, and a whole small run."""
 
 from __future__ import annotations

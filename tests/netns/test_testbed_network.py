@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The network of a variant: what is built is what was asked for, and nothing stays.
 
 s1 --- router === receiver          === the bottleneck

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A planned variant on a real link: its jobs keep out of each other's way."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Whole runs of the testbed, small ones: their tables, their reports, and a matrix of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Feedback and priorities on real queues: that they act, and that nothing of them stays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Trials on live jobs: what they switch, what ends them, and that everything is put back."""
 
 from __future__ import annotations

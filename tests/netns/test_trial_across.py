@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Trials across hosts, which are namespaces with clocks of their own, on live jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Taking MLTCP off a host: what holds it is named, and what is said to be gone is gone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A job's connections wait where a path holds few, by TCP's pacing, which is left as it was."""
 
 from __future__ import annotations

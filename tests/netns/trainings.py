@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Processes that train in all but name, and an agent to follow them."""
 
 from __future__ import annotations

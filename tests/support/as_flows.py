@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """An experiment's jobs as the flow simulator has them: the same compute times, starts and bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Packet captures made up from the schedule of emulated jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """clusters/RESULTS.md: what commands printed, with what made it, so that no table is typed.
 
 `python -m support.cluster_results NAME COMMAND...` runs `mltcp cluster COMMAND...` and puts what it

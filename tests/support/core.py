@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The C core (kmod/mltcp_step.h and what it includes) called from Python, through cffi.
 
 This compiles the very headers that the kernel side compiles, with the system's C compiler, once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Flows of the core for tests, and what befalls them."""
 
 from __future__ import annotations

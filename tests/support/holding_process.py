@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A process with TCP connections that tests attach to, told over a pipe what to do next.
 
     a listener that never accepts  <-- connections, over loopback

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Work of a sweep during which a worker is killed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Files with one mistake: a right text with one place of it changed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A table of measured pairs, small enough to read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Processes as /proc shows them, which may end while it is asked."""
 
 from __future__ import annotations

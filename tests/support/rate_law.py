@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The C law of windows from feedback (kmod/mltcp_rate.h) called from Python, as core.py does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Steps that a kernel has recorded (netns/recorded_step.h), taken again by the other hosts.
 
 One host is the core in user space, another the simulator. Each is given the flow's state as it was

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Runs a command whose system calls of one kind the kernel refuses, as a container's profile does.
 
     python refused_calls.py NUMBER ERRNO COMMAND…

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A process that renames itself, as with setproctitle: its title replaces its arguments and, in the
 kernel's view, its environment.
 

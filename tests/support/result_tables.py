@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The published tables: each from one matrix's folder, between two marks of a page.
 
     <!-- results: NAME -->

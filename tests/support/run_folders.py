@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Makes run folders for the tests of the analysis: jobs under made-up congestion controls."""
 
 from __future__ import annotations

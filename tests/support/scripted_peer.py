@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A TCP peer that acknowledges, loses, delays and reorders segments as a test says.
 
 The kernel under test sends into a TUN device of a namespace of its own. This end of the device

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Texts as a terminal shows them."""
 
 from __future__ import annotations

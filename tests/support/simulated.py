@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The results of simulated experiments."""
 
 from __future__ import annotations

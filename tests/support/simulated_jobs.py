@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs whose iterations are drawn, for trials in virtual time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """One of two ranks of a Slurm job: they exchange bursts, and say what their connection ran at last.
 
     slurm_rank.py PORT

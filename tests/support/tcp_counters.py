@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The counters of the kernel's TCP in network namespaces (/proc/net/netstat; see nstat(8))."""
 
 from __future__ import annotations

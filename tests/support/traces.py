@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Traces of flows, made by hand and recorded, and their replay through the core's learning.
 
     PYTHONPATH=tests .venv/bin/python tests/support/traces.py [--into FILE]

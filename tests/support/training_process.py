@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A program that trains in all but name: it computes, sends a burst to its peer, and begins anew.
 
 Its peer is a thread of its own that discards what comes. Lines of standard input tell it what to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Waiting for what comes, however busy the machine is."""
 
 from __future__ import annotations

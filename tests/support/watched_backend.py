@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A backend without a kernel: jobs whose flows report iterations as a test says."""
 
 from __future__ import annotations

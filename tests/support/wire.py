@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """TCP flows on the wire: captured by tcpdump, and put together as their sender saw them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Trainings of aggregated_rank.py over links of namespaces."""
 
 from __future__ import annotations

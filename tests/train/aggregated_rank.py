@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A rank of a small training whose gradients are averaged as the arguments say.
 
 aggregated_rank.py RANK WORLD MASTER INTERFACE ALGORITHM STEPS [AGGREGATOR]: prints a line of JSON

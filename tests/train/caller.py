@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Calls the real NCCL at a known rhythm; without a GPU the calls return errors, which is no matter.
 
     python caller.py LIBRARY ITERATIONS BUCKETS COUNT PAUSE_S IDLE_S [COMMUNICATOR_RANKS]

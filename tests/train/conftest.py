@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The needs of tests on real training, and their reports besides passing."""
 
 from __future__ import annotations

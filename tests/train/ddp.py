@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A rank of a training job: torch DDP over Gloo or NCCL, as anybody would write it.
 
     python ddp.py RANK WORLD_SIZE ITERATIONS WIDTH IDLE_S [JITTER]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """One rank of a DDP training over Gloo, without and then with the hook; says what it lost.
 
 Arguments: rank, port of the rendezvous. Prints the losses of both, a JSON array each.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A rank that calls `enable` as it is told: enable_rank.py RANK WORLD STORE WISH.
 
 WISH is JSON: keyword arguments of `enable`; `hook`: which the model has before. Prints as JSON what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Training jobs for tests: their processes, and what they print."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The command `mltcp`, run as people run it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A rank of two that reduce buffers on a GPU through NCCL, as a training job does.
 
     python nccl_rank.py LIBRARY RANK ID_FILE ITERATIONS COUNT IDLE_S

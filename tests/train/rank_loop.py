@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The work of all training jobs' ranks: how they begin, and what they print.
 
 Where to meet comes from MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME; with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Record what flows of jobs on one bottleneck send, for tests/support/traces.py.
 
     PYTHONPATH=tests .venv/bin/python tests/train/record_traces.py [NAME]...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A rank of a training job of another shape than DDP's, over Gloo, as anybody would write it.
 
     python shapes.py KIND RANK WORLD_SIZE ITERATIONS WIDTH IDLE_S [JITTER]

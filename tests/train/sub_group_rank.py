@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A rank of a training of all ranks but the first: sub_group_rank.py RANK WORLD STORE ALGORITHM.
 
 Prints the algorithm and the hash of the model after some steps, as JSON; the first rank, null.

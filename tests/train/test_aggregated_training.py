@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Real training whose gradients are summed up by the aggregator, and what comes when that fails.
 
 A small network over links of namespaces; the line `mc.enable(model, …)` is all that differs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The aggregator killed during sums of all kinds: training goes on, with one model at all ranks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Two unmodified training jobs on one bottleneck, attached and detached while they run."""
 
 from __future__ import annotations

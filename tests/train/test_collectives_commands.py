@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp collectives` as people run it: the documents it prints and the folder it leaves."""
 
 from __future__ import annotations

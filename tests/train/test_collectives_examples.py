@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Trainings as tutorials have them: with the one line added, they train as they did without."""
 
 from __future__ import annotations

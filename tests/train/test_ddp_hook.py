@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The hook for DDP in real training: it counts, and changes nothing."""
 
 from __future__ import annotations

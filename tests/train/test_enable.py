@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The refusals of `enable`, and a job that is some of the ranks of a training."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A collective that fails at some ranks, in each step of a scenario of reductions: nothing is
 mispaired.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Probes in torch training over Gloo that nobody changed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A transfer of iperf3, attached and detached in mid-flow."""
 
 from __future__ import annotations

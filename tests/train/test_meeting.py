@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Ranks that tell each other where they are, some of them in different places or of other sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Probes in processes that call the real NCCL."""
 
 from __future__ import annotations

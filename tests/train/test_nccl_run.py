@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A real run of NCCL over sockets, where a GPU is at hand."""
 
 from __future__ import annotations

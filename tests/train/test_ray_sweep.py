@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sweeps over Ray: every run is done, and a killed worker costs none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Frameworks of other shapes than DDP, unmodified, between namespaces: MLTCP changes no result."""
 
 from __future__ import annotations

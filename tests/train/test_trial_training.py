@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A trial of two real training jobs that share a bottleneck."""
 
 from __future__ import annotations

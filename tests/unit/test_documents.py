@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Documents: what is generated is fresh, and what they point to is there."""
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -188,3 +190,30 @@ def test_names_of_tests_are_at_most_60_characters() -> None:
         if len(name) > 60
     ]
     assert not long, "\n".join(long)
+
+
+BSD, GPL = "BSD-2-Clause", "GPL-2.0-only"
+SHARED = re.compile(
+    r"kmod/mltcp_(core|delay|learn|yield|loss|hop|wait|step|uapi|rate)\.h|bpf/mltcp_aggregate\.h"
+)
+"""Headers that the kernel's side and user space both compile."""
+
+
+def licence_of(name: str) -> str:
+    if SHARED.fullmatch(name):
+        return f"({GPL} OR {BSD})"
+    return GPL if name.startswith(("kmod/", "bpf/", "tests/vm/programs/modules/")) else BSD
+
+
+def test_code_names_its_licence() -> None:
+    tracked = subprocess.check_output(["git", "-C", CHECKOUT, "ls-files"], text=True).splitlines()
+    wrong = []
+    for name in tracked:
+        path = CHECKOUT / name
+        if path.suffix not in {".py", ".c", ".h", ".sh", ".j2", ".html"} or not path.is_file():
+            continue
+        head = path.read_text()[:300]
+        found = re.search(r"SPDX-License-Identifier: (.*?)(?: \*/| #\}| -->)?$", head, re.MULTILINE)
+        if head.strip() and (not found or found[1] != licence_of(name)):
+            wrong.append(f"{name}: {found and found[1]}, not {licence_of(name)}")
+    assert not wrong, "\n".join(wrong)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The hooks in a training loop: what they send, and that nothing can make them fail or wait."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Imports run down: front, clusters, lab, collectives, live, kernel, base; none in a circle."""
 
 from __future__ import annotations

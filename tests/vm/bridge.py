@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Runs the tests of tests/vm/inside in VMs, and takes their reports over as if run here.
 
 On the host the first test boots one VM per kernel, in which pytest runs all selected tests that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Cgroups for tests in a VM."""
 
 from __future__ import annotations

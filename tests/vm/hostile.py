@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The common part of tests that treat the kernel module badly: its raw interface, and its state
 afterwards.
 

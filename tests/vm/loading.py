@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Loading the kernel module in a VM, and connections that use it."""
 
 from __future__ import annotations

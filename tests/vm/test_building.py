@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The module is built without a word from the compiler, with all its warnings, or from sparse."""
 
 from __future__ import annotations

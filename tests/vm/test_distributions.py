@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Distributions of their own, with their Python and their kernel: the tools by pip, the module by
 DKMS, both in a VM. What is shown here goes into the table of supported systems.
 """

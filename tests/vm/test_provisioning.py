@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """vagrant/provision.sh and the Debian package in a VM, on a Debian of their own.
 
 The Debian is the root of the box that `vagrant/try --box` makes, with provision.sh run in it once;

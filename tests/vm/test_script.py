@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """scripts/vm itself: what comes out of a VM, and how its ends are told apart."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The live page in a real browser: what it shows, by keyboard, on small screens and in the dark."""
 
 from __future__ import annotations

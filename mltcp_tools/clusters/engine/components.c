@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * Who slows whom now: chains of jobs that send, joined by links that are short. They change only
  * where a burst begins or ends, and are kept rather than looked for.

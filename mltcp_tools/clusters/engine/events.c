@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* What happens to a job: it computes, waits for its slot, sends, and begins again. */
 #include <math.h>
 #include "internal.h"

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * Jobs that meet nobody: none of their links could be asked for more than it carries. Their
  * iterations follow from their compute times, so that whole cycles of their rows are counted.

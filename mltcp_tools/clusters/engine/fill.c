@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Shares of short links among the jobs of a chain. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* The simulator as its caller sees it: jobs come and go, time passes. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A simulator of periodic jobs on many links, flow by flow: what its caller gives and gets.
  *

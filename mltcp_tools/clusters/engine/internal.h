@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What the files of the flow simulator share; flow.h says what it does. Each calls only those below. */
 #ifndef MLTCP_CLUSTERS_INTERNAL_H
 #define MLTCP_CLUSTERS_INTERNAL_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The flow simulator (flow.h and the C files beside it) called from Python, through cffi."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Lists of numbers, and the heap of jobs by their next event; of equal events, the lowest number. */
 #include <stdio.h>
 #include <stdlib.h>

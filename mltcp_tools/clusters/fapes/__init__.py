@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """FaPES: servers that an inference cluster doesn't need are lent to training, and reclaimed.
 
 After the abstract of FaPES (SoCC 2024), whose text and code aren't public: loans between virtual

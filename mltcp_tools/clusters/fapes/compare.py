@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """FaPES against a static split under KPA and against Lyra: training and inference on one pool."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """FaPES' goals, and those that a comparison reaches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The inference side: requests, replicas that serve them, and who decides how many there are.
 
 A replica is a GPU with some slots; a request takes one slot for its service time, in the order of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Elastic training on servers that come and go: FaPES' scheduler and Lyra's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The agents: what they are asked, what they see, their network, and the policy that they are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Trained agents and greedy sharing with the same predictions on workloads that were held out."""
 
 from __future__ import annotations

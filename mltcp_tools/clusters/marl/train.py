@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Training the agents: PPO with one critic for all (MAPPO, Yu et al. 2022)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Three questions about one's own cluster: what would other places, wider uplinks, or sums in the
 network save?
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A log, a network and what is known of models, as a workload that can be replayed and asked about.
 
 Models that nobody described are asked for all at once. What a job computes follows from its own

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs from a scheduler's log: Slurm's sacct, Kueue's and Volcano's lists, a plain CSV.
 
 sacct: `TZ=UTC sacct -aPXD -o JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList`, separated by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The findings about an own cluster, as text and as one page of HTML."""
 
 from __future__ import annotations

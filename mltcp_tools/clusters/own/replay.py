@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Recorded jobs where and when they ran, simulated, and held against what was observed.
 
 Computing times that nobody gave are fitted to iterations of the first half of each model's jobs;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Slurm's lists of hosts, and the network that its topology.conf describes."""
 
 from __future__ import annotations

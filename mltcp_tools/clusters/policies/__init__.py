@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Scheduling policies by name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Cassini's choice among placements: whose bursts fit together best (NSDI 2024, section 4)."""
 
 from __future__ import annotations

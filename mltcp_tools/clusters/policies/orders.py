@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Policies that are an order of jobs and a way to place them."""
 
 from __future__ import annotations

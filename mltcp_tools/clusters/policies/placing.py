@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Placing jobs: a job keeps its shape, the GPUs that it has on each of its servers.
 
 The shape is that of an observed job, else as few servers as can be. A job waits until its shape is

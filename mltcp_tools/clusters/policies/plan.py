@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The number of GPUs of each job of a cluster, and their places: FaPES' schedule, and what policies
 that share GPUs start from.
 

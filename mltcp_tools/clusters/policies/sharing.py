@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Two jobs may share the same GPUs where `pairs` says how that slows them down.
 
 The plan (plan.py) says who has GPUs, those with the least work first; then each of those inside one

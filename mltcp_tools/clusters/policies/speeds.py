@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The speed of a job with another number of GPUs than it asked for.
 
 A job with k GPUs instead of its own number takes k times as many samples per second, less what

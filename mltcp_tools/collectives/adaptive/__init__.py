@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """All-reduces fitted to the links there are: measured, planned, and run over TCP (AdapCC)."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Choose the ring or trees, and when to plan anew, by the time that reductions take.
 
 Another job's bursts make a link look slower for a while, as does a link that has become slower. The

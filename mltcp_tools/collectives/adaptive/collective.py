@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The collective along trees that are chosen for the links as they are measured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The network between the ranks, and the time that no all-reduce over it beats."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """TCP connections between the ranks, as many as are asked for, each named by both of its ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Measuring the links: in round k rank i sends to rank i + k, so each sends and receives once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """All-reduces along the trees of a strategy, over TCP, chunk after chunk."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Shares of a tensor for trees, so that the busiest link is done as early as can be.
 
 The shares of all trees there are is a linear program with far too many columns; those that matter

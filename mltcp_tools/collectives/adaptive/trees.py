@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Trees over the hosts: the cheapest by given costs, and those a heuristic proposes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A convolutional network for digits of 28 by 28 pixels (drawn at random), by DDP.
 
 torchrun --nproc-per-node 2 cnn.py

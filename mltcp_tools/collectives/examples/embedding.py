@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A recommender with a large embedding whose gradients are sparse, by DDP.
 
 torchrun --nproc-per-node 2 embedding.py

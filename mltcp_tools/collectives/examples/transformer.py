@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A small transformer that learns to predict the next token of counting sequences, by DDP.
 
 torchrun --nproc-per-node 2 transformer.py

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* The check of packets (bpf/mltcp_aggregate.h). */
 #include "worker.h"
 

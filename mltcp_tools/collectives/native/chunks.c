@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Which chunks of a tensor have anything in them, and copies of those alone. */
 #include <string.h>
 #include "worker.h"

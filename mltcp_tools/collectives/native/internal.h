@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What a worker's files share: its slots, and what is below protocol.c, the lowest first. */
 #ifndef INTERNAL_H
 #define INTERNAL_H

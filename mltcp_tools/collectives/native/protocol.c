@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * A worker's side of the rounds (bpf/mltcp_aggregate.h): what each slot is in, and what an answer
  * makes of it. packets.c sends what queues.c holds, window.c says how much and when to ask again,

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Floating point to integers that add up exactly, and back (the error: worker.h). */
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Slots whose packets wait to be sent: those ready for a round, and those that ask or repeat. */
 #include "internal.h"
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* A collective over a UDP socket: many packets with one call, and sleep until one is due. */
 #define _GNU_SOURCE
 #include <errno.h>

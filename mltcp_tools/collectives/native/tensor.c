@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* The tensor that a worker sums: its chunks, and which of them are to be sent. */
 #include "internal.h"
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A worker of an aggregated job: cuts a tensor into chunks, sends them over the job's slots, and
  * puts the sums together. The protocol (protocol.c) touches no socket and no clock, so that tests

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Backends: the ways to run MLTCP in a kernel, behind one interface (`base.Backend`). As root:
 
     backend = get_backend()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The messages between the tool and the kernel module, as nested attributes (kmod/mltcp.yaml).
 
 Attributes that a newer module adds are passed over; one that an older module doesn't send is 0.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The interface of every backend: the same calls for the eBPF programs and for the kernel module.
 
 A backend knows jobs, flows and iterations; it knows nothing of processes. Every call raises a

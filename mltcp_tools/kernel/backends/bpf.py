@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The eBPF backend: struct_ops congestion controls, loaded through libbpf.
 
 What stays on the host while loaded: the registered congestion controls and the maps pinned in

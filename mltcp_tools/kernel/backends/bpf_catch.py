@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """New connections of a cgroup's processes are made flows of a job before their first data.
 
 Today a `sockops` program on the cgroup does it. Kernels to come let a struct_ops of the type

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The stream of iterations that the eBPF programs report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sockets seen, switched and tagged by BPF programs (bpf/attach.bpf.c), no process being touched.
 
 An iterator walks over a network namespace's TCP sockets and fulfils a wish for each that has one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The interface by which new connections of cgroups are a job's before their first data.
 
 With eBPF they are switched and tagged (bpf_catch); the module tags those that run one of its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The refusals of every backend, in the same words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Generic netlink on a plain socket: requests, dumps, notifications, the kernel's own words.
 
 pyroute2's generic netlink sockets can't serve here. They are one per thread, so that what one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The kernel module backend: tcp_mltcp, controlled over generic netlink.
 
 What stays on the host while loaded is the module. Its jobs belong to a network namespace: a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Rules of the kernel module: flows of a cgroup under its congestion controls are a job's.
 
 A module can't be told of a connect(), so it doesn't switch what runs something else; what it drives

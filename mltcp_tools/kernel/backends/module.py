@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The kernel module on this host: where it is, putting it into the kernel, taking it out."""
 
 from __future__ import annotations

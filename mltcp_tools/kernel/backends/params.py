@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Job parameters between Python's units and the kernel's fixed point."""
 
 from __future__ import annotations

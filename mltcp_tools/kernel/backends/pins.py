@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The maps that the programs share, pinned in bpffs, and what belongs to a network namespace there.
 
 Each process opens them anew where it needs them: another may have replaced them meanwhile.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The reports of both kinds of kernel side, structs of kmod/mltcp_uapi.h, as Python's objects."""
 
 from __future__ import annotations

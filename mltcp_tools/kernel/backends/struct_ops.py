@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """MLTCP in the kernel as eBPF struct_ops: registrations, and what is in force in them."""
 
 from __future__ import annotations

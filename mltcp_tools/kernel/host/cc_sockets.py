@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The sockets of this host that run a congestion control, and the processes that hold them."""
 
 from __future__ import annotations

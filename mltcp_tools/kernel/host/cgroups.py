@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Control groups of version 2, for BPF programs that see the sockets of some processes alone."""
 
 from __future__ import annotations

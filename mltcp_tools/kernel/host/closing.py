@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Holders of something of the host, until they are closed."""
 
 from __future__ import annotations

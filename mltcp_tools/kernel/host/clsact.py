@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """BPF programs on what leaves an interface, in front of its qdisc."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Descriptors of other processes, and the kernel's numbers of sockets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Asks the kernel's sock_diag for TCP sockets, and decodes none but those that are wanted.
 
 pyroute2 takes a tenth of a millisecond for each message, and decodes all that come: with ten

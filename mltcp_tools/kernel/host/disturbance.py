@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Disturbance on this host: time stolen by its hypervisor, waiting for a CPU, late timers.
 
 A thread sleeps PROBE_S over and over and notes how much later than asked for it woke up; ten times

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Facts about this host that decide whether something can work, read from /proc and /sys."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Entries of the system's log, with fields where that is systemd's journal (its native protocol:
 systemd.io/JOURNAL_NATIVE_PROTOCOL), else by syslog(3).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Leases: who uses a kernel side right now, though it may have no socket at this moment.
 
 A user has a file in RUN_DIR/leases for as long as it works, and holds a record lock on it. The

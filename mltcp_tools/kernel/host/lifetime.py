@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Processes that end with the one that started them."""
 
 from __future__ import annotations

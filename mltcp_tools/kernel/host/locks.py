@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Locks on files (flock) between processes that change or read the same thing.
 
 The kernel drops a lock with the last descriptor of its open file, so a process that was killed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The network namespaces of this host, and being inside one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Programs, on other machines mostly, that speak JSON objects, one a line."""
 
 from __future__ import annotations

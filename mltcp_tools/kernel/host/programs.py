@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Programs that parts of this package start in processes of their own: how they begin and end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Routes, and which of them give TCP connections microsecond timestamps.
 
 On such a route (Linux 6.7, feature tcp_usec_ts) the timestamps that this host sends count

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Signals as something that a loop looks at where it can serve it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Folders in which only their owner changes files, for what is recorded to be undone later.
 
 A file is replaced whole (written aside, synced, renamed); it is believed only if it is a plain file

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Names of the TCP states."""
 
 from __future__ import annotations

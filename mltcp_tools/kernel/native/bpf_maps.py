@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Maps in the kernel, those of struct_ops among them, and the reader of a ring buffer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A compiled BPF object file in the kernel: its programs and maps, through libbpf."""
 
 from __future__ import annotations

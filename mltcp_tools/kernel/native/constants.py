@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Numbers that stand in the headers of kmod/ alone, read from there: no compiler is needed."""
 
 from __future__ import annotations

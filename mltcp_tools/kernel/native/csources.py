@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The places of the C sources, and of what is compiled from them.
 
 An installed package carries the sources in `mltcp_tools/csrc`; an editable install finds them

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """C code called through cffi, compiled by the system's compiler once per version of the sources."""
 
 from __future__ import annotations

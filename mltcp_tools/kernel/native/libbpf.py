@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The part of libbpf this project needs, called in the system's libbpf.so.1 through cffi.
 
 Errors are BpfError with errno and what libbpf printed meanwhile; successful calls print

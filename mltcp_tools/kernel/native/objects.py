@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The compiled BPF objects: those that came with the package, else what clang makes of the sources.
 
 What it makes is kept, once per version of sources and compiler.

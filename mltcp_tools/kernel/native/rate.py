@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The structs of kmod/mltcp_rate.h, declared to Python without a compiler, as uapi.py does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Requirements of the eBPF programs on this host; each refusal says what to do."""
 
 from __future__ import annotations

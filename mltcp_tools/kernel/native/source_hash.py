@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sources without what changes nothing: comments, docstrings, empty lines, spaces at ends of lines.
 
 A figure that was measured or computed by them is still theirs when only their words have changed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Programs for the kernel's tracing, compiled at run time by the distribution's bcc.
 
 bcc compiles against the running kernel's headers and gives up without them. The programs here that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The structs of kmod/mltcp_uapi.h, declared to Python.
 
 Declared without a compiler (cffi's ABI mode) so that a host needs none to talk to the kernel.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """From a run folder's files to measures, tables, plots and an HTML report.
 
 Works on files alone: needs no root, no kernel feature and no backend. The result document is

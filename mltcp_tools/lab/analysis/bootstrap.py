@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Confidence intervals that respect that neighbouring iterations and the jobs of a run depend on
 each other.
 

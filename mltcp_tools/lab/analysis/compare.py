@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Two runs against each other: variants of equal names, and what else differs.
 
 The document, schema `mltcp-comparison/1` (times in seconds; `estimate` as in result.py):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The headline of a run: three sentences for somebody who knows nothing of it."""
 
 from __future__ import annotations

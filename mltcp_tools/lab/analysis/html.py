@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A result as one HTML file that needs nothing else: plots are embedded, there is no script."""
 
 from __future__ import annotations

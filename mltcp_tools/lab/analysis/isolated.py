@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The time a job's communication needs with the link to itself, and what it took alone.
 
 What a burst needs follows from its bytes and what the link carries: a isolated run in which the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The table of a matrix: its scenarios' results side by side, with a verdict on every MLTCP
 variant.
 

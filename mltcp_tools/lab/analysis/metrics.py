@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Measures of iterations and bursts: pure functions from tables to numbers. Times are seconds.
 
 Definitions that need more than a name:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The results of the traffic that shares the jobs' link: bulk flows and requests.
 
 throughput

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The schedules of a run over a fabric, whose jobs have ranks: simulator/fluid.py computes them.
 
 They are computed from the experiment as the run folder has it, which says every compute time, start

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Phases: the spans of a variant in which the same jobs run, where jobs come late or leave early.
 
 A phase begins when a job's first iteration does and ends when a job's last one does. Spans shorter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Variants whose jobs keep to planned time shifts: what was planned, and how often jobs
 re-aligned."""
 

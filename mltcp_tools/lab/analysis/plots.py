@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The plots of a run, as PNG images. Every variant keeps its colour in all of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """From a run to the schedules it is measured against: `alone`, `bound`, `fair` (schedules.py)."""
 
 from __future__ import annotations

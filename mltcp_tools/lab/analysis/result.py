@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The result of a run, as one document: the schema `mltcp-result/1`.
 
 Times are seconds, numbers of iterations count from 1, ratios and shares are plain numbers, and null

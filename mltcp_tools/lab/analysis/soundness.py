@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Checks of a run's numbers: errors (`failures`), and what makes them doubtful (`warnings_of`).
 
 The schedule alone bounds every job: no congestion control carries bytes faster than the link. The

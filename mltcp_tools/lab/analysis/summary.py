@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Computes the result of a run (result.py) from its tables."""
 
 from __future__ import annotations

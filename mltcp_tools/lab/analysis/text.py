@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A result as text for a terminal, at most 100 columns wide."""
 
 from __future__ import annotations

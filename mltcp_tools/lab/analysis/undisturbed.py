@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The repetitions of variants that can be compared: those that nothing else on the host disturbed.
 
 A disturbed repetition of a variant is left out where the variant has others. A variant that was

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The verdict of a comparison of two runs, if there can be one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Makes the whole report of a run and writes it: result.json, report.html and plots/*.png; and the
 table of a matrix."""
 

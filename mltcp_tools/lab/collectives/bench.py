@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """All-reduces compared: time, bandwidth, and whether the sums are right, as nccl-tests does.
 
 One process per rank (MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE as torchrun sets them). The

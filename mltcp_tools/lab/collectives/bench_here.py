@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The comparison of collectives on one host: ranks and aggregator in namespaces of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Documents of `mltcp collectives bench` as tables, for a terminal and for Markdown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Provenance of a table of collectives: command, host and the version of what was compared."""
 
 from __future__ import annotations

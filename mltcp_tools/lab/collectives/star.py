@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Workers around a switch, in network namespaces, each behind a link of its own.
 
     mltcp-ID-w0 10.1.0.1 to-switch --- w0 [mltcp-ID-wires] s0 --- port0 10.1.0.254 mltcp-ID-switch

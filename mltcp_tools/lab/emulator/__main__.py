@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The emulator as a program, which a parent starts and drives over a descriptor (control.py)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The message that a parent sends to a rank of a job with a pattern."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The client: the periodic job itself.
 
 One selector drives all flows. Compute phases are waits until an absolute instant, so that errors of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Tensors that aren't first are sent smaller, as CoInNetFlow has it (Ho, KAUST 2023).
 
 A burst that is ready while another job's is under way is compressed: that takes a while, and then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The control descriptor: how a parent process drives emulators it has started.
 
 The parent makes a socketpair(AF_UNIX, SOCK_SEQPACKET) and lets the emulator inherit one end

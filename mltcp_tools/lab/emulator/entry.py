@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """One run of the server or the client from start to end, for the command line or a parent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The client's connections: opening them, and one flow's part of a burst."""
 
 from __future__ import annotations

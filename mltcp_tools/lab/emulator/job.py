@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A periodic job: compute, then communicate, again and again.
 
 Times are seconds, sizes are bytes. A job is fully described by a JobSpec; the same JobSpec gives

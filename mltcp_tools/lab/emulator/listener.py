@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The server's listening socket, and room for its connections."""
 
 from __future__ import annotations

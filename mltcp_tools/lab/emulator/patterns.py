@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Patterns in which the ranks of a training job communicate, as tasks that wait for each other.
 
 An iteration of a rank is a list of tasks: it computes, or sends something to another rank. A task

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The protocol between client and server on every flow.
 
     client -> server   Hello                        once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """One rank of a job with a pattern: it computes, sends to others, and waits for what they send.
 
 Every rank has the same list of tasks (patterns.py) and does its own. A connection carries

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The measurements of the emulator: the result document, interval lines and the summary.
 
 The result document is one JSON object:

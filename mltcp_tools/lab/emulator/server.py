@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The server: takes bursts and confirms them, for any number of clients at once.
 
 One selector drives all connections. Whatever a connection sends can end that connection and nothing

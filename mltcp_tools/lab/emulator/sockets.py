@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Socket options of the emulator: congestion control, small-packet delay, dead-peer detection.
 
 Send and receive buffers are left to the kernel's autotuning: a fixed SO_SNDBUF would hide the

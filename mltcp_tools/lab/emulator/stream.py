@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Moving bursts through non-blocking sockets, without looking at the payload.
 
 The payload is one zero-filled buffer sent over and over; the kernel discards what arrives without

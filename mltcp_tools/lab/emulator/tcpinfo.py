@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The kernel's knowledge of a TCP socket, read with getsockopt(TCP_INFO)."""
 
 from __future__ import annotations

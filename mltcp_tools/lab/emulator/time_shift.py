@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A job's time shifts: the instants at which its communication is due, and how it keeps to them.
 
 This is what an agent of Cassini does on a job's host (Rajasekaran et al., NSDI 2024): it can delay

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`each`: one entry of a YAML file that stands for all combinations of some values.
 
     steep: {cc: mltcp_reno, each: {slope: [1, 2], shape: [linear, quadratic]}}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The expectations of an experiment of its variants, so that whoever runs it learns whether it came
 out.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Experiments: what an experiment file says, and the random draws that follow from it.
 
 The file is YAML (`reading.load_experiment` reads and validates it):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A leaf-spine fabric: what it is, its links, and reading it from an experiment's file.
 
 Hosts r1h1, r1h2, … are in racks 1, 2, …; each has a link to its rack's leaf, and each leaf one to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Fields that are declared once, where a dataclass has them: what they may be, what they mean, and
 whether the simulator knows them. Files are read and written by these declarations; options, manual
 pages and tables are made of them.

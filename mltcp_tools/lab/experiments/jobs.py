@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The jobs of an experiment: every field of one is declared here (fields.py)."""
 
 from __future__ import annotations

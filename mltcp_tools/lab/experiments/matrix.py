@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Matrices: several experiments that differ in little, the scenarios, run one after another.
 
     name: hard-scenarios

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Neighbours: traffic on the jobs' link that isn't training.
 
 A bulk flow sends as much as it can, all the time; its throughput is what counts. A request sends

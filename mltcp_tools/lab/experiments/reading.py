@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Reading experiment files: every value checked, every complaint with file, line and field."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The order in which an experiment's variants run, and each variant's tasks: jobs and neighbours as
 tasks.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Treatments of a variant's jobs besides their congestion control, as its file says them.
 
     variants:

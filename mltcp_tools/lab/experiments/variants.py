@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The variants of an experiment: what they are, and reading them from its file."""
 
 from __future__ import annotations

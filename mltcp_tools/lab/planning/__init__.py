@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Plans: jobs that fit together on a link, and the start of each.
 
 The centralised counterpart of MLTCP, after Cassini (Rajasekaran et al., NSDI 2024): profiles of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The affinity graph: jobs on one side, the links they share on the other (Cassini, section 4.3).
 
 Where it has no loop, the best shifts of each link can be combined into one shift per job (Theorem 1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The unified circle: iterations of different lengths on one perimeter (Cassini, section 4.1).
 
 Its perimeter is the least common multiple of the iteration times. Measured times have none, so each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Plans for whole clusters: every candidate placement scored, the shifts of its jobs, a ranking."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Plans for clusters as text for a terminal."""
 
 from __future__ import annotations

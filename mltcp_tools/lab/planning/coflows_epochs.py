@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sincronia's epochs: which of many coflows to order now, by a linear program.
 
 With thousands of arrivals a second an order can't be made anew at each. Time is cut into epochs,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The time that coflows take on a switch under a policy, as an event simulation (fabric/*.c).
 
 The switch is the model that coflow schedulers are compared on: nothing but a flow's ingress and its

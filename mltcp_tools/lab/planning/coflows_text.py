@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The texts of `mltcp plan coflows`."""
 
 from __future__ import annotations

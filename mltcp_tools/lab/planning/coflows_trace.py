@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Coflow traces in the format of coflow-benchmark.
 
     150 526                        ports, coflows

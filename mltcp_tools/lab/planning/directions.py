@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A link as its two directions: each carries the link's rate and is shared apart from the other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs on one link: how well they fit, and by how much to shift each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The best rotations by mixed-integer programming, with a proof of how good they can be at most.
 
 One 0-1 variable per job and rotation, of which each job takes one; one excess per link and step.

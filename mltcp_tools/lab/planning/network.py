@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Links between nodes, and shortest paths over them.
 
     links:

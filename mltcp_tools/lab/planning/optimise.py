@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The best rotations, by whatever finds them soonest, and how good they can be at most."""
 
 from __future__ import annotations

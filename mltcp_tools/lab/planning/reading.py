@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Profiles as YAML files: what people write, and what `mltcp lab profile -o` does.
 
     link: {rate: 50gbit}               # optional: the link that all jobs share

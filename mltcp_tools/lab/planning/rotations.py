@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The optimisation behind every plan: rotations of jobs, and the excess demand they leave.
 
 Cassini, section 4.2: every job is rotated by some steps; wherever the jobs of a link together ask

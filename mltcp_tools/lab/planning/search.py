@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Rotations without a solver: all of them where they are few, and good ones to start a solver."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Profiles and plans as text for a terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Clusters as YAML: links, jobs, and candidate placements of the jobs.
 
     links:

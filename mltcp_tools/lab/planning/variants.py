@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Planned time shifts of an experiment's variants: when each job communicates, from what the jobs
 do alone.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The bytes that each job sends over time, from a packet capture.
 
 The capture is read packet by packet, so its size doesn't matter; what is kept are bytes per time

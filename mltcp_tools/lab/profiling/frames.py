@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """TCP segments in the frames of a packet capture."""
 
 from __future__ import annotations

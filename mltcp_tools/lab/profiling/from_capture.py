@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Profiles of the jobs in a packet capture."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Profiles from a run folder: of `mltcp lab record`, or of the testbed's emulated jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations told apart by their bytes: the same number between quiet gaps, again and again.
 
 Collisions stretch iterations and timeouts cut them up, so that they hardly resemble each other any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The period of a job's traffic, and where each of its iterations lies.
 
 The period is where the autocorrelation is highest. Jitter and other jobs make iterations longer and

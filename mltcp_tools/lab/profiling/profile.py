@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The profile of a job's traffic in one iteration: a piecewise-constant rate (Cassini, section 3).
 
 An iteration begins where a job begins to compute; times within it are seconds from there. A link

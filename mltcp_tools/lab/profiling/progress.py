@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The progress of planning and profiling, as bars on a terminal."""
 
 from __future__ import annotations

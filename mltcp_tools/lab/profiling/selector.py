@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The selection of a job's flows in a capture, and the way they go."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Bytes of a TCP stream counted once, however often they were sent or captured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The analysis's view of a run folder's experiment, which can be read or can't.
 
 It is read by those who read it for the run. Where they refuse it, the tables alone are used.

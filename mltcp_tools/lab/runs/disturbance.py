@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The rule by which a variant counts as disturbed, which runs and reports share.
 
 A second is disturbed when the hypervisor took more than STOLEN of all CPUs' time, when timers fired

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Run folders: what measurements write into them and `mltcp report` reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The progress of a run on stderr: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations

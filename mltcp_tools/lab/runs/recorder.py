@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The tables of a run folder: rows from the emulators' results, written as CSV.
 
 Seconds (`*_s`) count from the instant the variant's jobs started in that repetition. The columns

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A run folder in memory; what is missing or damaged becomes a problem in the report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The tables of a run folder, read so that damage costs as little as possible.
 
 What could not be used is described in sentences, never raised.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * Congestion control: Reno (RFC 5681) and DCTCP (RFC 8257), as the kernel has them, and MLTCP on top
  * of them and of CUBIC (cubic.c). The functions are those of kmod/mltcp_cc.c with the simulator's

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * CUBIC (RFC 9438) with HyStart, with the constants and the granularity that Linux gives them: the
  * curve is looked at in ticks of 4 ms (CONFIG_HZ=250), and HyStart's ACK trains and delays have the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Links and jobs as the structs of simulator.h."""
 
 from __future__ import annotations

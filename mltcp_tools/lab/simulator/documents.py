@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The result of a simulation, as the emulator would report it."""
 
 from __future__ import annotations

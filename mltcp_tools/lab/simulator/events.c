@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Events in order of time, random numbers, and memory. */
 #include <stdio.h>
 #include <stdlib.h>

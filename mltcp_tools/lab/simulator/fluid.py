@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The schedules (schedules.py) of jobs whose ranks communicate in patterns over a fabric.
 
 Messages flow like water: at any time each has a rate, and these change when a message begins or

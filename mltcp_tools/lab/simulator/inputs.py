@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The inputs of a simulation: links, their priorities, and jobs with what each of them sends."""
 
 from __future__ import annotations

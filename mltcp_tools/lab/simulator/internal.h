@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What the simulator's files share; see simulator.h for what it does. */
 #ifndef MLTCP_SIMULATOR_INTERNAL_H
 #define MLTCP_SIMULATOR_INTERNAL_H

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Periodic jobs, and the run from its start to its end. */
 #include <stdlib.h>
 #include "internal.h"

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * Between the hosts: queues that drop what finds them full, and mark what finds them long, or one
  * for each level of priority.

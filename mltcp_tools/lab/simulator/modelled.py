@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The experiments that can be simulated, and which of their variants."""
 
 from __future__ import annotations

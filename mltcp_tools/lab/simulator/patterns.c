@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Jobs whose ranks have tasks that wait for each other: emulator/patterns.py says which. */
 #include <stdlib.h>
 #include "internal.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs of a fabric, as the packet simulator and the schedules take them.
 
 Every connection has a path over a spine of its own, drawn from the experiment's seed: the same for

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * How long queues are, measured from themselves: over all of the time for which their link is busy,
  * in bytes on the wire that wait or are being sent. A link sends all the time while anything waits,

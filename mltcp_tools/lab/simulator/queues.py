@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The lengths of queues: mean and percentiles over the time for which their links were busy."""
 
 from __future__ import annotations

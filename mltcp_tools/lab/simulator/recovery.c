@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* What a sender makes of ACKs, and of their absence: what is lost, and what to do about it. */
 #include "internal.h"
 

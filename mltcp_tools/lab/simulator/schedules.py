@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The schedules that variants are measured against, as event simulations.
 
 Three ways to serve the jobs' bursts on one link, each fed with what was measured: the compute times

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* The sending end of a flow: what is sent when, round-trip times, and the timer. */
 #include "internal.h"
 

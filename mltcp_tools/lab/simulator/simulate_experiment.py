@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Simulating an experiment into a run folder, with the tables that the testbed writes."""
 
 from __future__ import annotations

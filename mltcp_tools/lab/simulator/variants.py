@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """One variant of an experiment, simulated: its jobs as the emulator would run them, and what it
 says.
 

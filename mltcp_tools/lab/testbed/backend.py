@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The testbed's side of an MLTCP variant: load the backend, set jobs, tag sockets, collect events.
 
 Runs share a backend. Each run that uses one holds a shared lock on /run/mltcp/testbed/NAME.users;

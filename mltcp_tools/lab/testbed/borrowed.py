@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sockets of another process: the receiver's, where it sends, so that they can be tagged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The emulator processes of a variant: one server at the receiver, one client per job.
 
 They are programs in the namespaces, driven over the control descriptor that

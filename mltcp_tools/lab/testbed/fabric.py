@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The network of an experiment over a fabric of leaves and spines, as namespaces.
 
     r1h1 --- r1h1-nic === leaf1 === spine1 === leaf2 === r2h1-nic --- r2h1

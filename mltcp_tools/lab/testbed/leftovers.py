@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A run's possessions on the host; the next run finds and removes those of a killed one.
 
 A run holds a lock on /run/mltcp/testbed/ID.lock for as long as it lives; its namespaces are called

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The loop over the variants of a run: here (run_experiment.py) or across machines (multihost.py).
 
 In each repetition every variant runs once, `alone` among them. The order alternates, so that a

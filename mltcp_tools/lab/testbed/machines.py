@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The machines of a run across machines, and the agents that ssh starts there."""
 
 from __future__ import annotations

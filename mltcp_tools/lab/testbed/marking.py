@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A queue that marks from a threshold on, by a BPF program in front of the bottleneck's qdisc.
 
 It takes no more of the kernel than BPF: RED, which a link with `aqm: red` has, is often missing.

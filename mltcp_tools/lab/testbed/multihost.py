@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Running an experiment across machines: senders and a receiver, with this machine as the router.
 
 On every other machine an agent (`remote.py`) is started by ssh (`machines.py`). This machine

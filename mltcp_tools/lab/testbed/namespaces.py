@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Network namespaces: being inside one, and reading and setting what belongs to it.
 
 Everything that is set is read back.

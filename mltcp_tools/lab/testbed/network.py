@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The network of one variant: namespaces, veth pairs and the bottleneck, through pyroute2.
 
     mltcp-ID-s1 10.0.1.1 --- 10.0.1.254 \\

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The network of an experiment with several bottlenecks, each job crossing some of them.
 
 For two links, and jobs over the first, the second and both:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The queueing disciplines of a link: the bottleneck, its queue management, delay and loss."""
 
 from __future__ import annotations

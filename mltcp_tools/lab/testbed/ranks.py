@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The emulator processes of jobs with patterns: one per rank, each on its host of a fabric."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The agent: what a run across machines starts on each of them, by ssh.
 
 It and the run (`multihost.py`) talk in JSON objects, one a line, over the agent's stdin and stdout:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Running an experiment: variants one after another (loop.py) on fresh links, into a run folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The agent: one follower per host that lives on, with its rules in a file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Attach what watched processes open, each connection once."""
 
 from __future__ import annotations

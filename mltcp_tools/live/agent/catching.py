@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """New connections of followed cgroups are attached in the kernel, before their first data.
 
 That is so where a rule names nothing but cgroups, so that whatever happens in them is meant. What

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Attached connections that somebody else detaches, moves to another job, gives back or switches.
 
 What an operator does by hand overrides the rules: the agent reports it and leaves it so. A program

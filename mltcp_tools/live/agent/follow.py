@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Keep the sockets of training processes attached: those that are there, and those that come.
 
 A follower matches processes with rules, attaches the sockets they open, hears what their hooks say,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """One job that is followed: what is known of it, and the parameters its flows get from that."""
 
 from __future__ import annotations

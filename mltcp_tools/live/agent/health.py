@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The work that MLTCP needs on this host, for gates of deployments and monitoring."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The iterations of followed jobs: heard from all sources, told to the kernel, shown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The agent's metrics for Prometheus: per job, never per port, by prometheus_client.
 
 Names and units follow Prometheus's conventions (prometheus.io/docs/practices/naming): base units,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The words of processes on their jobs: names, and whether they want to be attached.
 
 A process whose environment has MLTCP_ATTACH=off is left alone, whatever the rules say. A rule with

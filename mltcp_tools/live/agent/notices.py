@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The messages of a follower to people."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Rules: the processes that belong to a job, and the treatment of their flows.
 
 The agent's configuration file is a list of such rules:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Noticing new connections of processes: the follower is woken, or looks often."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The processes that the rules fit, kept up to date as processes come, change and go."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The interface by which sockets of other processes are looked at, switched and put back.
 
 Where BPF is, an iterator in the kernel does it (by_iterator): no process is touched, none need be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Every TCP socket on this host that runs a congestion control, by the processes that hold it.
 
 Each socket is borrowed and asked. That also finds sockets that sock_diag doesn't list: those that

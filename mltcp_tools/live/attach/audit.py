@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The audit trail: an entry of the system's log for each socket that is attached or given back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Changes: what each socket was before an attach, what it is to be, and what became of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The kind of traffic of a training process's socket, as far as it can be seen from outside.
 
 NCCL and torch's store and Gloo don't name their connections, so this weighs what they can't help

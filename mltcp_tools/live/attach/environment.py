@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The environments with which processes were started, as far as /proc still shows them.
 
 A program that renames itself (setproctitle, as vLLM, SGLang, Ray and sshd do) writes its title over

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Names, ids and parameters of attached jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A socket of another process, borrowed for a moment, and its congestion control."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The privileges that reaching into a process's sockets takes, and those missing here."""
 
 from __future__ import annotations

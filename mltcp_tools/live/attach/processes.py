@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The processes of this host.
 
 Everything is read from /proc, which shows what belongs to others only in part: what may not be

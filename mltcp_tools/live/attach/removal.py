@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Takes all of MLTCP off this host, whoever put it there, and checks that nothing is left."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Puts this tool's build of MLTCP in place of the one that is loaded, under connections that run.
 
 With eBPF a connection runs the old programs until it is switched to the new ones, and is never

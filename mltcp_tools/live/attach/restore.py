@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Put the sockets that were attached back to what they ran before."""
 
 from __future__ import annotations

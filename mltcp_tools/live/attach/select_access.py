@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The way by which sockets are reached on this host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The ways in which a user names some of the processes of this host, and their selection."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The TCP sockets of a process: its descriptors joined with what sock_diag knows of them."""
 
 from __future__ import annotations

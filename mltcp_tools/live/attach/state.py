@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The changes made on this host, on disk: recorded before the change, so that it can be undone.
 
 A file per attached job, RUN_DIR/attach/job-ID.json, in a folder that only its owner may enter (see

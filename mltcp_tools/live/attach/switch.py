@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Make the sockets of running processes flows of a job.
 
 What each ran before is on disk before it is touched; `restore` puts it back. The host decides how a

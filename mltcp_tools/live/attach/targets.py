@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """From what a user names to the processes, their sockets, and which of these to attach."""
 
 from __future__ import annotations

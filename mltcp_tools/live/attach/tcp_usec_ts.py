@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Microsecond timestamps on this host's routes: set on request, recorded before, and taken back.
 
 What is recorded is which routes of which network namespace had none before, in RUN_DIR/routes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sockets are switched, tagged and put back in the kernel, and no process is touched."""
 
 from __future__ import annotations

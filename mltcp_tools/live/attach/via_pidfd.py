@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sockets are borrowed from their processes (pidfd_getfd), switched, and let go at once.
 
 Each is checked to be the one that was meant. This takes CAP_SYS_PTRACE for processes of others.

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The iterations of attached jobs, as they are read, shown and recorded."""

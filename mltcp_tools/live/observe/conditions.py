@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The conditions of a host's jobs: traffic on its interfaces, its CPUs, who else trains.
 
 Counters are read at two instants; what happened in between is their difference. Two such spans are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Looks at the jobs of a host for a page that shows those of many: what goes over the wire."""
 
 from __future__ import annotations

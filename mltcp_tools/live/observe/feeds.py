@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The looks of many hosts, which ssh brings, on one page."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A follower's knowledge of its jobs, for other commands to show: a file that it renews.
 
 RUN_DIR/followers/PID.json, written whole, readable by everybody. A file is believed only if it is a

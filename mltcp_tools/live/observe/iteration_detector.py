@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations in how far connections have come: for any congestion control, and without touching it.
 
 Somebody samples at the connections every few milliseconds. A job sends, computes, sends: where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A job's iterations out of those of its flows, and where a reader gets the flows' from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Reads how far connections have come, in whichever network namespaces they are."""
 
 from __future__ import annotations

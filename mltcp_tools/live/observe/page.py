@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A live page of the jobs of one or many hosts: it serves itself, and needs nothing else.
 
 A browser asks for what is known, once a second; that is the same size however long it runs.

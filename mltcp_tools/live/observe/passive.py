@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The iterations of jobs as they show from outside, whatever congestion control they run.
 
 Nothing is touched: the kernel is asked, every few milliseconds, how far a job's busiest connections

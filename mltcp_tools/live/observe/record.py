@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations of attached jobs as a run folder, for `mltcp report` to read like a testbed's.
 
 There is one variant, called after the congestion control, and one repetition. An iteration begins

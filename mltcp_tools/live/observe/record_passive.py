@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Recordings of jobs that aren't attached, as they show from outside: under any congestion control.
 
 The run folder is that of `record`, but without what only MLTCP's programs see of each flow.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations handed on by the process that reads them, as the eBPF backend has one reader only."""
 
 from __future__ import annotations

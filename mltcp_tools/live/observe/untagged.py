@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Flows that belong to no job, as jobs of their own: those that a default or a program chose.
 
 What a process sends to one peer is one job, over however many connections, one after the other too.

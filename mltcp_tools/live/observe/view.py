@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The view of the attached jobs for people: times of iterations, and who is in the way."""
 
 from __future__ import annotations

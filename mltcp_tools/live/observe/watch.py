@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The views of all jobs on this host, from followers that run, or from one's own watching."""
 
 from __future__ import annotations

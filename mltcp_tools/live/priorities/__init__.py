@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Priorities of jobs on real queues: a controller that orders their bursts (Sincronia).
 
 bpf/priority.bpf.c sees what jobs send and marks it; the controller hears when bursts begin and end,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The controller of priorities as a program, which ends with the one that started it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The order in which coflows should be served: Sincronia's, and what it is compared with.
 
 A coflow is a set of flows that matter together: a job's burst is done when its last flow is.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The controller: hears bursts, orders them, gives jobs their levels."""
 
 from __future__ import annotations

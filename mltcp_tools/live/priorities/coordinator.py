@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The controller across hosts: one order for the jobs of all (host_side.py is each host's end).
 
 Where ids mean the same on all hosts, a job's bursts there are one, with all that is left to send.

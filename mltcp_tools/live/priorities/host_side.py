@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A host whose jobs a controller elsewhere orders (coordinator.py): the host's end of their
 connection.
 

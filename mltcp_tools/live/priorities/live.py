@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Priorities of jobs that run already: their sockets are known, their bursts are heard in packets.
 
 The programs count what the sockets of jobs send through some interfaces and mark it; a controller

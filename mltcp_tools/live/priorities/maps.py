@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The maps that the controller and bpf/priority.bpf.c share, below a folder of the BPF file system.
 
 Ids of jobs are from 1, levels from 0, the best; times are nanoseconds of CLOCK_MONOTONIC.

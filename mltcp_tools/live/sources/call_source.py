@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations of processes, from their calls of a library, which probes see."""
 
 from __future__ import annotations

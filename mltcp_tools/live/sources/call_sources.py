@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """All sources of calls, for the commands that follow processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The iteration in the calls that a training process makes to its communication library.
 
 A process calls the library the same way in every iteration, but neither the number of calls nor

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The places of a shared library's exported functions: a look-up in its hash table of symbols.
 
 The dynamic linker finds symbols the same way, so it takes a few reads however many symbols there

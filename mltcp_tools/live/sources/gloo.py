@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations and bytes of a training process from the calls of torch's Gloo.
 
 The libtorch_cpu.so of torch's wheels (2.13; the names are the same in Debian's torch 1.13, with a

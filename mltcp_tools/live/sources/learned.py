@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations as a job's flows have learned them in the kernel: Flows in, Metadata out.
 
 The flows act on it by themselves (kmod/mltcp_learn.h); this is for display.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The library files that a process has mapped.
 
 A process in a container sees other files than this one, and a package upgrade replaces or deletes

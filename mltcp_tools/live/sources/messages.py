@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The agent's end of what training loops say through mltcp_tools.hooks.
 
 Anybody on the host may send to the socket, so nothing in a message is believed but what it says of

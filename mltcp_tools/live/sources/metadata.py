@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Knowledge of a job's iterations, its sources, and which of them to believe.
 
 A source is what watches a job: the hooks in its training loop, NCCL's calls, Gloo's; or the job's

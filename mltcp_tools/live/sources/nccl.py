@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations and bytes of a training process from the calls of NCCL or RCCL, without its help.
 
 NCCL exports its functions under the same names, with the same arguments, since version 2.0. A probe

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Probes on functions of libraries in running processes, through the distribution's bcc."""
 
 from __future__ import annotations

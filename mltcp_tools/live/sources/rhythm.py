@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The rhythm of a job from what the hooks in its processes say: messages in, Metadata out."""
 
 from __future__ import annotations

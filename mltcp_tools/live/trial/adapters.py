@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Live jobs on this host, as a trial acts on them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Conducts a trial on this host, from the jobs' names to the verdict, and puts everything back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The proof by the rounds of a trial: the difference, its interval, and how likely chance made it.
 
 The test is the one that the drawing itself justifies (R. A. Fisher, The Design of Experiments,

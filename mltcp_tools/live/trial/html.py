@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A trial's report: one page of HTML that needs nothing else, with a drawing of its rounds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A trial of jobs that several hosts send for: each host's part of a job counts as one of its jobs.
 
 Every host looks at its own connections by its own clock, and tells how long iterations took

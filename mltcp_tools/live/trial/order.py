@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The random balanced order of a trial's rounds, and every other order that it might have had.
 
 A round is one period of each variant. Which comes first is drawn: of the planned rounds exactly

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The verdict on a trial's course: the difference, how sure it is, and what to do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """One period of a trial: what its iterations were, and whether it may go on."""
 
 from __future__ import annotations

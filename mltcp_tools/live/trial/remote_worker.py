@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A host's part in a trial across hosts: it does what `multihost.py` asks, over stdin and stdout.
 
 JSON objects, one a line; each request is answered by one of the same event, or by `failed`:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Nothing outlives a trial: what it changed is on record, and a guardian puts it back.
 
 The guardian is a process of its own, in a session of its own. It holds the other end of a pipe on

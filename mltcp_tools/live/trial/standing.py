@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The standing proof of an agent: now and then all its jobs run their base for a period.
 
 Each round compares a period of the base with one of mltcp beside it, in an order that is tossed. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The jobs of a trial on this host: their connections, and what these ran before."""
 
 from __future__ import annotations

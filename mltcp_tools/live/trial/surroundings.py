@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The jobs that a trial acts on: live jobs on this host, or simulated ones."""
 
 from __future__ import annotations

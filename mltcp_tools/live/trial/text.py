@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The findings of a trial, as text and as a document."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The trial: rounds of two periods each in a random balanced order, until they suffice or must
 stop.
 

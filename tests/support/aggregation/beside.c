@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * Workers and an aggregator, the very code of both, around a switch whose links have rates and
  * finite queues, in virtual time; beside the first worker a sender by RFC 5681, with selective

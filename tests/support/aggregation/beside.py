@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A job beside one reno flow on its first worker's uplink, in virtual time (beside.c)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * Workers and an aggregator, the very code of both, over a network that loses, repeats, delays,
  * damages and forges packets, in virtual time. Deterministic by its seed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Collectives over a network that fails in every way, in virtual time (faults.c)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* An aggregator that knows the secret and lies in every field. */
 #include <string.h>
 #include "hostile.h"

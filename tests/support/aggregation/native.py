@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Test programs in C that have the collectives' own workers in them."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A job's workers and its aggregator, the very code of both; what is between them is the caller's.
  */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Ranks of a job at an aggregator, as threads in the namespaces of a star."""
 
 from __future__ import annotations

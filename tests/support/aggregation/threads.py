@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Ranks as threads of one process, which tell each other things by a barrier."""
 
 from __future__ import annotations

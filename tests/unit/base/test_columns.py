@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Tables: every column where there is room, fewer where there isn't, colours only where wanted."""
 
 from __future__ import annotations

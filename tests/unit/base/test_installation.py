@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The advice of each installation; tests/netns/test_packages.py follows it where it installs."""
 
 from __future__ import annotations

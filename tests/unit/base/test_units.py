@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Quantities: one rule for what is read, and what is written is read again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The frame of the `mltcp` command: help, exit codes, error lines, completion."""
 
 from __future__ import annotations

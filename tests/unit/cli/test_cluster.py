@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp cluster`: what it prints, and what bad input gets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Users who lack a package are told the extra that brings it, as metadata says it."""
 
 from __future__ import annotations

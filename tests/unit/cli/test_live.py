@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Commands that look at live jobs, without any."""
 
 from __future__ import annotations

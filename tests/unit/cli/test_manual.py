@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Manual pages say what the commands say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Options mean one thing in every command: lists, files, names that a shell completes."""
 
 from __future__ import annotations

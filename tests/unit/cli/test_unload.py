@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The testbed's packages are asked for only where a testbed left something on the host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The flow simulator: shares that can be worked out by hand, and rounds that are skipped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Loans between training and inference: autoscalers, and the comparison."""
 
 from __future__ import annotations

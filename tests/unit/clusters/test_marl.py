@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Schedulers that learn: what they are asked, training by seed, and the comparison."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Logs of schedulers read, replayed and asked about."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs keep their shapes, near each other where that is possible."""
 
 from __future__ import annotations

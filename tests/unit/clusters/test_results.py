@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Published tables of clusters: each section is there, with the command that made it."""
 
 from __future__ import annotations

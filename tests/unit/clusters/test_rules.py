@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Treatments of whole clusters are those of variants."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The fitted rules against the packet simulator."""
 
 from __future__ import annotations

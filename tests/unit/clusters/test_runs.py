@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """`mltcp cluster run`: draws, intervals, and what is refused."""
 
 from __future__ import annotations

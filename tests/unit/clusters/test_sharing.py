@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs that share GPUs: what the simulator makes of them, policies, and measured pairs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Workloads on clusters: what policies and treatments do, and what bad input gets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sweeps give every outcome, wherever runs go."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs that share links have time shifts where these fit."""
 
 from __future__ import annotations

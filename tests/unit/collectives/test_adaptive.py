@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Strategies against the bound that none beats, trees against another solver, and transfers."""
 
 from __future__ import annotations

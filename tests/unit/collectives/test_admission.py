@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Admission of workers to a job at an aggregator, and the answer they get."""
 
 from __future__ import annotations

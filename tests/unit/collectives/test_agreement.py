@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Messages of ranks to each other after a failure."""
 
 from __future__ import annotations

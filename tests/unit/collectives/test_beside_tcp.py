@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A worker's window: alone it fills its link, beside a reno flow it takes what another would."""
 
 from __future__ import annotations

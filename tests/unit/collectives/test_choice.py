@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The choice between ring and trees, over links whose rates are made up and in time that is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """An aggregator that may say anything: a rank refuses what can't be, and no memory is touched."""
 
 from __future__ import annotations

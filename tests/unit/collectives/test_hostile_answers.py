@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A worker whose aggregator knows the secret and lies: it writes nothing but its result."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Connections between ranks, beside callers that are none of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Trials of a way: taken where they are won, left where they are lost, and cheap."""
 
 from __future__ import annotations

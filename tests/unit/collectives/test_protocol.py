@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Workers and aggregator over a network that fails in every way: no sum is ever wrong.
 
 The code is that of the workers and of the BPF programs; the references are int64 and float64.

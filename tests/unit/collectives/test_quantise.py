@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Short floats as the worker reads and writes them, compared with NumPy's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Packets as they leave a worker's socket, in one message or one by one, and room for answers."""
 
 from __future__ import annotations

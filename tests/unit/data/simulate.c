@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Jobs of all kinds over links of all kinds, for a compiler's sanitizers to watch. */
 #include <stdio.h>
 #include "simulator.h"

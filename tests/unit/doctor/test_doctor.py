@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The doctor on made-up hosts, and on this one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The table of congestion controls says what the C registers."""
 
 from __future__ import annotations

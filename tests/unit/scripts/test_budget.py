@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Lint counts the lines of each part of the project against its budget."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The parts of scripts/vm that take no VM to test."""
 
 from __future__ import annotations

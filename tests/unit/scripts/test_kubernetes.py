@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The manifests for Kubernetes, held against its schemas and what the agent is and needs."""
 
 from __future__ import annotations

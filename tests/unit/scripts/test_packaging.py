@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The files of the kernel module that DKMS and Debian get; building it takes a kernel and is
 tests/vm's.
 """

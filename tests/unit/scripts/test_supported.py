@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The table of supported systems, from what tests say."""
 
 from __future__ import annotations

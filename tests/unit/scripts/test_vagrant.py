@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """vagrant/: the machines that its settings make. Bringing them up is `vagrant/try`'s."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A BPF test that is skipped where it could run must fail the session."""
 
 from __future__ import annotations

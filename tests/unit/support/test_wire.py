@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sends of flows, put together from packets."""
 
 from __future__ import annotations

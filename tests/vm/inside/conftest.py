@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Every test of this folder runs in a VM, once per kernel, as root, with the module installed.
 
 Its fixtures and body are never run on the host. The marker `VM` says what a file's VM needs.

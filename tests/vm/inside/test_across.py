@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A run across machines with the kernel module, whose jobs and events are each machine's own."""
 
 from __future__ import annotations

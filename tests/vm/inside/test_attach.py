@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Attaching, following and detaching with the kernel module; a handful of tests/netns' tests.
 
 All of them, with both backends and both ways of noticing connections, are in test_attach_all.py.

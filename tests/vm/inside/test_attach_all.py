@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """All tests of attaching and following on both backends, where the kernel module can be loaded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The tests of the backend interface, on both backends; the host's kernel may load no module.
 
 eBPF's take minutes in a VM and run on the host too: here only with --full.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The kernel module against users who ask for what they can't have, or mean harm."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The table of what backends do alike, where the kernel module loads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The kernel module on connections in unusual states, and on those that come without memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The cost of the module beyond its bases, in instructions: ACKs, short connections, counters."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """mltcp_dctcp on both backends, with what only a VM's kernel has: dctcp, and RED that marks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The kernel module when flows, jobs, namespaces and the module itself go at bad times."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """eBPF on a kernel whose memory no program may read, and in a place where nothing says so."""
 
 from __future__ import annotations

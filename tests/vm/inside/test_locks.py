@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The locks that the module takes: those of one network namespace are no other's.
 
 Counted by a probe on the kernel's function that takes them (Documentation/trace/kprobetrace.rst).

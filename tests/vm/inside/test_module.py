@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The kernel module by itself: loading, choosing its congestion controls, unloading, leaks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Every BPF object is taken by the verifier of each kernel, as it stands in bpf/."""
 
 from __future__ import annotations

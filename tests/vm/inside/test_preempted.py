@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """eBPF on a kernel that takes the CPU away from a program while it runs."""
 
 from __future__ import annotations

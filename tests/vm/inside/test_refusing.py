@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A kernel that skips congestion controls in BPF at times, such as Ubuntu 22.04's: eBPF is refused,
 by the doctor too, and the module isn't."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Programs in force and their replacement, with the kernel module; tests/netns' tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A base that writes where the module keeps its pointer: see kmod/mltcp_state.c.
 
 It is tests/vm/programs/modules/mltcp_fake_base.c, which has the name dctcp while it is loaded.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Rules of the kernel module: a cgroup's flows are a job's from the beginning, and no others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """An agent with the kernel module has rules for the cgroups that it follows, and leaves none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The answers of flows to a scripted peer's ACKs, on both backends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """An ACK leaves the same state of a flow behind in the module, the simulator and user space."""
 
 from __future__ import annotations

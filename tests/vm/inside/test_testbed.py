@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Whole runs of the testbed with what only a VM's kernel has: delay, RED, the module."""
 
 from __future__ import annotations

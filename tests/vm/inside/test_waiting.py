@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Connections that wait for each other, on both backends."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* How a program says why it gives up. */
 #ifndef FAIL_H
 #define FAIL_H

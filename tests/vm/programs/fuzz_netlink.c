@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * Sends the family "mltcp" messages of random and mutated attributes: fuzz_netlink SEED COUNT USER
  *

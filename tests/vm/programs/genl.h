@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Just enough generic netlink to talk to the family "mltcp" from C, where Python is too slow. */
 #ifndef GENL_H
 #define GENL_H

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * Connections whose handshake takes another course than most: handshakes NAME, one of the scenarios
  * below. Fails unless the module does there what its base would, and forgets each socket that goes.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A TCP peer made by hand: packets for 10.99.0.2 go out of a dummy interface, where they are read and
  * nothing answers them; what the peer says is sent through a raw socket. So a connection can be held

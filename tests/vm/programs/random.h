@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Random numbers that a seed repeats: splitmix64 (Steele, Lea, Flood 2014). */
 #ifndef RANDOM_H
 #define RANDOM_H

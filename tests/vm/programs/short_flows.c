@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * Measures connections that carry little, on loopback: short_flows WAY ROUNDS COUNT NAME...
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * Tags a socket whose owner sleeps with the socket's lock, for as long as it likes: it sends from
  * a page that it fills itself (userfaultfd; a file system of one's own would do, too). That must

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A switch without contention inside: flows from ingress to egress ports, all of one rate.
  *
  * The model that coflow schedulers are compared on (Chowdhury et al., SIGCOMM 2014): a flow is

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: BSD-2-Clause
 /* Coflows under per-flow fairness: flows between the same two ports all get one rate.
  *
  * Rates are max-min fair (filling.c). As the flows of a pair of ports progress alike, only the one

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: BSD-2-Clause
 /* Coflows served in a given order: the flows that send are a greedy matching of the ports.
  *
  * A flow sends when no flow before it (by rank of its coflow, then by index) holds one of its

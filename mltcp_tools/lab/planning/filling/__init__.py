@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Max-min shares of links, in C, for whatever simulates flows."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Weighted max-min shares of links: everybody's speed per weight rises alike until a link is full
  * or somebody has all that they can take; these stay, and the others go on (Bertsekas and Gallager,

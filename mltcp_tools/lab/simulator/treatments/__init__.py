@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The treatments of variants that are simulated (base.py); whoever runs variants knows none by
 name."""
 

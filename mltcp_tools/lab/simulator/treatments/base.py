@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The work of a treatment in variants that are simulated. To add one: a module here of the
 treatment's name with a class `Treatment`, as testbed/treatments has one for real networks."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Priorities from an order of bursts, simulated: levels at the links, and a controller."""
 
 from __future__ import annotations

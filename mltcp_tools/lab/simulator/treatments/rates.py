@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Rates from feedback, simulated: flows of mltcp_int hear of the links they cross."""
 
 from __future__ import annotations

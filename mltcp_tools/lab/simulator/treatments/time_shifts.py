@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Planned time shifts, simulated: the jobs wait for theirs, planned from what they do alone."""
 
 from __future__ import annotations

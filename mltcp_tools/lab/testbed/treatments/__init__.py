@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Treatments: what variants do to their jobs (base.py). The loop over variants knows none of
 them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A treatment: what a variant does to its jobs besides choosing their congestion control.
 
 A treatment lives as long as the run, one object for all variants that have it; each time such a

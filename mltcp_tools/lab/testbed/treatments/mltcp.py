@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """MLTCP as a treatment: its backend in the kernel, jobs set in it, their sockets tagged."""
 
 from __future__ import annotations

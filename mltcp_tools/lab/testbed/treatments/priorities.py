@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Priorities as a treatment: bottlenecks with classes, packets with levels, and the controller."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Rates from feedback as a treatment: bottlenecks say how they are, hosts hear it (mltcp_int)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Planned time shifts as a treatment: the jobs wait for theirs (planning/variants.py says when they
 are)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Python's copies of the structs of bpf/*.bpf.h against the headers as the compiler sees them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Errors of the BPF backend where it can't work; nothing here reaches the kernel's BPF."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The kernel module's control: messages against the kernel and another encoder, and its errors."""
 
 from __future__ import annotations

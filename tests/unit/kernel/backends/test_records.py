@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Reports of the kernel side, as bytes, read back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The answers of sock_diag about this process's own sockets, which takes no privilege."""
 
 from __future__ import annotations

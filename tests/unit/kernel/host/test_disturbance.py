@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Disturbance of a host, from counters to seconds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Facts of a host, read from its files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Entries of the log, as systemd's own journal has them, and who they say did it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Leases: a user that can't be read isn't one that is gone."""
 
 from __future__ import annotations

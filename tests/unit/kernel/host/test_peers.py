@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Programs that speak JSON objects, one a line."""
 
 from __future__ import annotations

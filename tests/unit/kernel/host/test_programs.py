@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Processes of this package's own programs: how they begin and end."""
 
 from __future__ import annotations

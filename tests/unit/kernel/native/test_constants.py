@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Constants that stand in C alone and are read from there, against a compiler's values."""
 
 from __future__ import annotations

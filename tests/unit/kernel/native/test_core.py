@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Reductions of windows by the core, and what it gives back: losses, marks, yielding, sequences of
 these.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The core's formulas against an independent model in exact arithmetic; its parameters' ranges."""
 
 from __future__ import annotations

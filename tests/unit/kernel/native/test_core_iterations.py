@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The core's boundaries of iterations."""
 
 from __future__ import annotations

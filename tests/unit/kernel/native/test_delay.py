@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The delay signal (kmod/mltcp_delay.h): what of a round-trip time is queue, and what isn't."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Compiling and loading C: once, whoever asks, and whole."""
 
 from __future__ import annotations

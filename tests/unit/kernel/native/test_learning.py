@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Learning of iterations by flows, on traces; traces.py prints the whole table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """libbpf's messages are kept whole, for a verifier says its reason last."""
 
 from __future__ import annotations

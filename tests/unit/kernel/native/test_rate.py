@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The law of rates from feedback, against exact arithmetic and in closed loops."""
 
 from __future__ import annotations

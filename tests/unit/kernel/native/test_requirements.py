@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Kernels on which the eBPF programs work with a fault, or not at all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Programs that came compiled with the package: used without a compiler, unless sources differ."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Words of a source don't change its version; what it does changes it."""
 
 from __future__ import annotations

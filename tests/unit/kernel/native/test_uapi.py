@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Python's copy of the uapi structs against the header as the compiler sees it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A job's connections for which a path has no room: who leads, and who waits (mltcp_wait.h)."""
 
 from __future__ import annotations

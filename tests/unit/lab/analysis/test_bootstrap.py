@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The bootstrap: values by hand, intervals by what they must have in common with the truth."""
 
 from __future__ import annotations

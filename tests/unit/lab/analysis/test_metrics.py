@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The measures against values worked out by hand."""
 
 from __future__ import annotations

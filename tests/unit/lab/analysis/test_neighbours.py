@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Bulk flows and requests: their measures from made-up tables, and how they are shown."""
 
 from __future__ import annotations

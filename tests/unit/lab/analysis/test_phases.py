@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs that come late or leave early, flows that aren't done together, and what is not modelled."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Plans and re-alignments in the reports."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """From a run folder to what people read: result, text, HTML, comparison and the command."""
 
 from __future__ import annotations

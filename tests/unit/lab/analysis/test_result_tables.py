@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The published tables: made from matrices' folders, between the marks of a page."""
 
 from __future__ import annotations

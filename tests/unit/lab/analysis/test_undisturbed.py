@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Comparisons where something disturbed a run, and the bound of a variant."""
 
 from __future__ import annotations

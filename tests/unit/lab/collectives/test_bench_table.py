@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The page of measured collectives: what made each table, and whether that is still so."""
 
 from __future__ import annotations

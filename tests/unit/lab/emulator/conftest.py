@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A server for the tests of a file."""
 
 from __future__ import annotations

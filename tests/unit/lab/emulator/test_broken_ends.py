@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Clients and servers whose other end misbehaves or goes away, and how each of them ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Client and server over loopback: what is sent, what is measured, and the command's options."""
 
 from __future__ import annotations

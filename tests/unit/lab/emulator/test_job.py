@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The description of a periodic job: what it allows, its shares, its compute times."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Patterns: what their tasks add up to, and that no rank knows what it can't know."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Records and streams between client and server, and what damaged ones lead to."""
 
 from __future__ import annotations

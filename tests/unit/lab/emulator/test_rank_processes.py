@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Ranks as processes on this host, with the test in the parent's place."""
 
 from __future__ import annotations

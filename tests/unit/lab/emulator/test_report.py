@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The result document, the summary and the interval lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A job's time shifts: when its iterations begin, and what becomes of those that are early or
 late."""
 

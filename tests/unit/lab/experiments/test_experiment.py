@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Experiment files: what they mean, what is refused and how, and the draws that follow."""
 
 from __future__ import annotations

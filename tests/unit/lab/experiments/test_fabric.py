@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Fabrics in experiment files: reading, writing, paths, and mistakes."""
 
 from __future__ import annotations

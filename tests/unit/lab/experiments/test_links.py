@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Experiments with several links, and bursts of several ways."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Matrices: how scenarios are made, what is refused, what is run again, and the table."""
 
 from __future__ import annotations

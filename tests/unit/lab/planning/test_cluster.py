@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Affinity graphs, loops, traversal and ranking, on clusters small enough to check by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Sincronia's order and the switch it is judged on: against the paper's example and brute force."""
 
 from __future__ import annotations

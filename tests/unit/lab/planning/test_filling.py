@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Max-min shares, from Python."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Circles, rotations and scores: against cases worked out by hand and against trying everything."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Profiles from packet captures that follow the schedule of emulated jobs."""
 
 from __future__ import annotations

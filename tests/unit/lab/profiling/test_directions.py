@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A job's two directions are two rates, and two jobs of a host are two jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The rule by which a variant counts as disturbed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Loading run folders: whole, damaged, truncated, and not run folders at all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """CUBIC in virtual time: the curve of RFC 9438, HyStart, and what a loss leaves."""
 
 from __future__ import annotations

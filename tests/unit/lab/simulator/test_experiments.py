@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Experiments in virtual time: run folders, what can't be simulated, and the command."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Neighbours in virtual time: bulk flows and requests beside the jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Lengths of queues, from what passes through them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Jobs whose ranks wait for each other: the packet simulator against the schedules."""
 
 from __future__ import annotations

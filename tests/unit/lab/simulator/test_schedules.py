@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The event simulations against schedules worked out by hand, and against what must always hold."""
 
 from __future__ import annotations

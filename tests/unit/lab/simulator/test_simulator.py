@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The simulator by itself: what holds of every run, whatever the jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Planned time shifts in virtual time: the plan is the planner's, jobs wait as the emulator's
 do."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Treatments in virtual time: windows from feedback, and priorities from an order."""
 
 from __future__ import annotations

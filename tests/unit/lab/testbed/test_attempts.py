@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Variants that something disturbed are run again, a bounded number of times."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The testbed's use of a backend where something else interferes; the backend is a stand-in."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The emulator's processes as the testbed starts and drives them, over loopback."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The size of a link's token bucket."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Files that ship with the agent: its unit and its example of rules."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The cgroups of which the kernel may be told to attach all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The agent's words on connections whose tags the kernel doesn't show as they were."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Views of its jobs that the agent lets others have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The agent's metrics, as Prometheus reads them; its own programs run where they are installed."""
 
 from __future__ import annotations

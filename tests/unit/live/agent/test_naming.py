@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Names of jobs that follow from their processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Notices of a follower, and their repetition."""
 
 from __future__ import annotations

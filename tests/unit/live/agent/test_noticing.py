@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Processes that are worth a closer look, as they may have connections nobody has seen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The agent's configuration file: what it means, and what is said of wrong ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Knowledge of the environments of processes that rename themselves."""
 
 from __future__ import annotations

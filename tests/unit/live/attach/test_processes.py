@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Reading the process table, and what the words for a target mean."""
 
 from __future__ import annotations

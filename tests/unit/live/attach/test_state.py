@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """State files: what is written is read back, and nothing else is believed."""
 
 from __future__ import annotations

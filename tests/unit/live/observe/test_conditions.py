@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Conditions that jobs run under, as counters tell it."""
 
 from __future__ import annotations

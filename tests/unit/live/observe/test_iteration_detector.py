@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations in how far connections have come."""
 
 from __future__ import annotations

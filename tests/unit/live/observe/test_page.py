@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The data of the live page, and the hosts that feed it; tests/web shows it in a browser."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations of real connections, seen from outside."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Recordings grow as jobs run, and are readable whenever they are looked at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations of jobs from events of flows, and what is shown of them to other processes."""
 
 from __future__ import annotations

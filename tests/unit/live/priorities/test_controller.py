@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The order that the controller makes of bursts as the programs report them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The jobs of several hosts as one controller finds them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Messages to the controller about jobs that run already."""
 
 from __future__ import annotations

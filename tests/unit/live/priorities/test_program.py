@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The controller as the agent and the testbed start it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Iterations found in calls that were made after a known plan."""
 
 from __future__ import annotations

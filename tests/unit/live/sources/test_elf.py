@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Functions looked up in libraries, good and bad ones."""
 
 from __future__ import annotations

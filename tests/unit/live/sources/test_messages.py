@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The agent's socket: what it believes, what it refuses, and who may replace it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Knowledge of a job's iterations: from hooks, from flows, and whom to believe."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Bytes that a call of NCCL sends, and facts from a process's environment and memory map."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The random order and what it proves."""
 
 from __future__ import annotations

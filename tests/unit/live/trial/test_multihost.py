@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The hosts' words, as a trial takes them: names, times, notes, failures, silence."""
 
 from __future__ import annotations

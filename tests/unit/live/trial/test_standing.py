@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The agent's standing proof, of jobs in virtual time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Findings of a trial, for people and for programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Whole trials, of jobs in virtual time."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * Connects, tags, switches, disconnects, closes, dumps, deletes jobs and namespaces, unloads and
  * loads, all at once: stress SECONDS SEED SOCKETS MODULE.ko NAME...

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* What user space asks of the module: jobs, tags, dumps, parameters. */
 #include "stress.h"
 

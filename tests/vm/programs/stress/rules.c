@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* Rules for the cgroup of the sockets, and what goes while they stand: cgroups, jobs, their setter. */
 #include "stress.h"
 

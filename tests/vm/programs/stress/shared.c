@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: BSD-2-Clause
 /* What is counted, the sockets that all see, and the way to the module. */
 #include "stress.h"
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What the threads of the stress test share: see main.c. */
 #ifndef STRESS_H
 #define STRESS_H

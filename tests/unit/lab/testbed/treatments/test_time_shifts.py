@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Variants with a plan: what an experiment may say, and time shifts from made-up profiles."""
 
 from __future__ import annotations

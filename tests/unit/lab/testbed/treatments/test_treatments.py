@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Treatments of a variant: what its file may say, and that they are applied and undone in order."""
 
 from __future__ import annotations
