@@ -167,7 +167,7 @@ void flow_remove(struct flow *flow, uint32_t number)
 }
 
 void flow_time_shifts(struct flow *flow, uint32_t number, uint64_t period_ns, uint64_t due_ns,
-		uint64_t slack_ns)
+		      uint64_t slack_ns)
 {
 	bring_up(flow, number, flow->now);
 	flow->jobs[number].spec.period_ns = period_ns;

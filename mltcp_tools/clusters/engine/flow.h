@@ -76,7 +76,7 @@ void flow_remove(struct flow *flow, uint32_t job);
 
 /* TimeShift from the next iteration on; period_ns 0: none. */
 void flow_time_shifts(struct flow *flow, uint32_t job, uint64_t period_ns, uint64_t due_ns,
-		uint64_t slack_ns);
+		      uint64_t slack_ns);
 
 /* What of the present iteration's phases is to come is unchanged; later phases take factor times. */
 void flow_slow(struct flow *flow, uint32_t job, double factor);
