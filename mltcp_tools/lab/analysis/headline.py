@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from mltcp_tools.kernel.congestion_controls import is_mltcp
+from mltcp_tools.lab.analysis.bootstrap import Estimate
 from mltcp_tools.lab.analysis.result import Result, ScheduleResult, VariantResult
 from mltcp_tools.lab.analysis.soundness import host_limits
 from mltcp_tools.lab.analysis.undisturbed import INSTEAD
@@ -59,7 +60,26 @@ def _seen(result: Result, variant: str, baseline: str) -> str:
         return f"{sentence}, under {baseline} in {_mean(base)}{end}"
     times = speedup.value
     how = "as fast as" if times >= 1 else "the speed of"
-    return f"{sentence}, {times:.2f} times {how} under {baseline} ({_mean(base)}){end}"
+    return (
+        f"{sentence}, {times:.2f} times {how} under {baseline} ({_mean(base)}){_interval(speedup)}"
+        f"{_p99(entry, base, baseline)}{end}"
+    )
+
+
+def _interval(found: Estimate) -> str:
+    """The 95 % interval, and whether it contains 1: a difference that proves nothing."""
+    if found.low is None or found.high is None:
+        return ""
+    same = ", so not significantly different" if found.low <= 1 <= found.high else ""
+    return f" [95 % CI {found.low:.2f} to {found.high:.2f}{same}]"
+
+
+def _p99(entry: VariantResult, base: VariantResult, base_name: str) -> str:
+    if entry.iteration_s is None or base.iteration_s is None:
+        return ""
+    own, other = entry.iteration_s.p99, base.iteration_s.p99
+    change = f"{100 * (own / other - 1):+.0f} % beside {base_name}'s"
+    return f"; its 99th percentile was {own * 1e3:.0f} ms, {change}"
 
 
 def _possible(result: Result, variant: str) -> str:
@@ -72,8 +92,9 @@ def _possible(result: Result, variant: str) -> str:
         return f"{best}."
     share = gain.value
     if share < 0:
-        return f"{best}, and {variant} was further from it than {result.baseline}."
-    return f"{best}, and of what there was to gain {variant} gained {share:.0%}."
+        return f"{best}, and {variant} was not faster than {result.baseline}."
+    between = "" if gain.low is None else f" [{gain.low:.0%} to {gain.high:.0%}]"
+    return f"{best}, and of what there was to gain {variant} gained {share:.0%}{between}."
 
 
 def _trust(result: Result, variant: str, baseline: str) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,10 @@ def test_the_headline_is_for_somebody_who_knows_nothing(
     assert first.startswith("Under mltcp the four jobs finished an iteration in ")
     assert " times as fast as under cubic (" in first
     assert second.startswith("The best possible is ")
-    assert second.endswith("of what there was to gain mltcp gained 100%.")
+    assert " [95 % CI " in first
+    assert "not significantly" not in first
+    assert re.search(r"; its 99th percentile was \d+ ms, -\d+ % beside cubic's\.$", first)
+    assert re.search(r"mltcp gained 100% \[\d+% to \d+%\]\.$", second)
     assert third == "Whether something else on the host disturbed it was not recorded."
 
 
