@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import click
 import pytest
 
+import mltcp_tools
 from mltcp_tools import __version__
 from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.cli import lazy
@@ -67,6 +70,21 @@ def test_version(capsys):
 def test_every_command_has_help(name, capsys):
     assert main([name, "--help"]) == 0
     assert capsys.readouterr().out.startswith(f"Usage: mltcp {name}")
+
+
+def test_commands_in_the_agents_templates_exist(capsys):
+    folder = Path(mltcp_tools.__file__).parent / "live" / "agent"
+    typed = re.compile(r'@MLTCP@"?((?: [a-z]+\b)+)')
+    files = [each for each in folder.rglob("*") if each.suffix in ("", ".service")]
+    found = [
+        words.split()
+        for each in files
+        if each.is_file()
+        for words in typed.findall(each.read_text())
+    ]
+    assert len(found) >= 3, found
+    for words in found:
+        assert main([*words, "--help"]) == 0, words
 
 
 def test_no_command_shows_help_and_is_a_usage_error(capsys):
