@@ -117,8 +117,13 @@ def test_an_untagged_flow_is_its_base(backend: Backend) -> None:
 
 
 def test_defaults_are_for_flows_without_a_job(backend: Backend) -> None:
-    backend.load(defaults=JobParams(total_bytes=2 * BURST, gap_s=10, slope=3, intercept=0.5))
+    defaults = JobParams(total_bytes=2 * BURST, gap_s=GAP_S, slope=3, intercept=0.5)
+    backend.load(defaults=defaults)
     with bottleneck() as network, connection(network, "mltcp") as sender:
+        send_burst(sender, BURST)
+        (flow,) = backend.flows()
+        assert (flow.job_id, flow.active) == (0, False)  # before its first pause
+        time.sleep(2 * GAP_S)
         send_burst(sender, BURST)
         (flow,) = backend.flows()
         assert (flow.job_id, flow.active) == (0, True)
@@ -232,13 +237,15 @@ def test_a_job_changed_while_it_runs_takes_effect(backend: Backend) -> None:
     with bottleneck() as network, connection(network, "mltcp") as sender:
         backend.tag(sender.fileno(), 1)
         send_burst(sender, BURST)
-        changed = Job(1, "a", JobParams(total_bytes=4 * BURST, gap_s=10, mechanisms=("increase",)))
+        params = JobParams(total_bytes=4 * BURST, gap_s=GAP_S, mechanisms=("increase",))
+        changed = Job(1, "a", params)
         backend.set_job(changed)
         assert backend.jobs() == [changed]
         assert backend.status().jobs == (changed,)
+        time.sleep(2 * GAP_S)  # a total holds for an iteration
         send_burst(sender, BURST)
         (flow,) = backend.flows()
-        assert flow.ratio == pytest.approx(0.5, abs=STEP)
+        assert flow.ratio == pytest.approx(0.25, abs=STEP)
 
 
 def test_a_live_flow_switches_there_and_back_and_loses_its_tag(backend: Backend) -> None:

@@ -111,7 +111,7 @@ def test_no_space_left(tmp_path: Path, size: str) -> None:
     look = ("sh", "-c", f'"$@"; code=$?; find {full} -name ".*" >&2; exit $code', "sh")
     done = in_mounts_of_its_own(mounts, *look, *RUN, path, "-o", full / "run")
     sentence = the_sentence(done, 1)
-    assert sentence.startswith(f"mltcp: error: {full}/run/")
+    assert f"{full}/run" in sentence  # a table of it, or its report
     assert sentence.endswith("No space left on device.")
     assert done.stderr.splitlines()[-1] == sentence  # and no file that was begun
 

@@ -234,7 +234,12 @@ def test_interrupted_it_leaves_what_was_measured_and_no_process(bench: Bench) ->
             2,
             "across machines jobs can only",
         ),
-        ([], {"variants": "x: {cc: cubic, treatment: {turns: {}}}"}, 2, "a variant with turns"),
+        (
+            [],
+            {"variants": "x: {cc: cubic, treatment: {time_shifts: {}}}"},
+            2,
+            "a variant with time_shifts",
+        ),
         ([], {"variants": "x: {cc: nosuch}"}, 1, "nosuch"),
         (["--mltcp=no-such-command"], {"variants": "x: {cc: cubic}"}, 1, "no-such-command"),
         (["--address=192.0.2.1"], {"variants": "x: {cc: cubic}"}, 3, "no route to 192.0.2.1"),
