@@ -79,7 +79,7 @@ def _p99(entry: VariantResult, base: VariantResult, base_name: str) -> str:
         return ""
     own, other = entry.iteration_s.p99, base.iteration_s.p99
     change = f"{100 * (own / other - 1):+.0f} % beside {base_name}'s"
-    return f"; its 99th percentile was {own * 1e3:.0f} ms, {change}"
+    return f"; its 99th percentile was {_time(own)}, {change}"
 
 
 def _possible(result: Result, variant: str) -> str:
@@ -154,5 +154,8 @@ def _jobs(count: int) -> str:
 def _mean(entry: ScheduleResult) -> str:
     if entry.iteration_s is None:
         return "an unknown time"
-    seconds = entry.iteration_s.mean
+    return _time(entry.iteration_s.mean)
+
+
+def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.0f} ms" if seconds >= 0.01 else f"{seconds * 1e3:.2f} ms"
