@@ -68,7 +68,7 @@ class LazyGroup(click.Group):
                 formatter.write_dl(list(entries.items()))
         own = {name: each for name, each in self.commands.items() if not each.hidden}
         if own:
-            with formatter.section("More" if self.sections else "Commands"):
+            with formatter.section("More"):
                 formatter.write_dl(
                     [(name, each.get_short_help_str(80)) for name, each in own.items()]
                 )

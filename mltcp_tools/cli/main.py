@@ -46,7 +46,6 @@ SECTIONS = {
     },
 }
 """The commands in the order in which help shows them."""
-COMMANDS = {name: text for each in SECTIONS.values() for name, text in each.items()}
 
 EPILOG = """\b
 Exit codes:
@@ -76,6 +75,10 @@ def cli() -> None:
     mltcp simulate four-jobs              four jobs on one link, in virtual time
     mltcp attach train.py --job gpt2      switch the connections of running processes
     """
+
+
+COMMANDS = cli.summaries
+"""Those of SECTIONS, with their summaries."""
 
 
 @cli.command("help")
