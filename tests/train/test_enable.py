@@ -64,23 +64,8 @@ def test_gradients_elsewhere_keep_the_jobs_group_and_its_futures(
 @pytest.mark.parametrize("algorithm", ["auto", "gloo", "sparse", "adaptive"])
 def test_a_sub_group_without_the_first_rank(algorithm: str, tmp_path: Path) -> None:
     """Ranks outside of it call nothing; those in it end with one model."""
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, RANK, str(rank), str(WORLD), str(tmp_path / "store"), algorithm],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(WORLD)
-    ]
-    try:
-        told = [process.communicate(timeout=120) for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
-    assert not any(process.returncode for process in ranks), told
-    found = [json.loads(out) for out, _ in told]
+    store = tmp_path / "store"
+    found = told_by([[RANK, str(rank), str(WORLD), store, algorithm] for rank in range(WORLD)])
     assert found[0] is None
     assert found[1] is not None
     assert found[1:] == [found[1]] * (WORLD - 1)
@@ -88,15 +73,22 @@ def test_a_sub_group_without_the_first_rank(algorithm: str, tmp_path: Path) -> N
 
 def enabled(tmp_path: Path, *wishes: dict[str, Any]) -> list[list[Any]]:
     """Output of enable_rank.py at a rank for each wish."""
-    store = tmp_path / "store"
+    store, world = tmp_path / "store", str(len(wishes))
+    return told_by(
+        [[CALLER, str(rank), world, store, json.dumps(wish)] for rank, wish in enumerate(wishes)]
+    )
+
+
+def told_by(scripts: list[list[str | Path]]) -> list[Any]:
+    """The JSON that these scripts of ranks print, run side by side; none may fail."""
     ranks = [
         subprocess.Popen(
-            [sys.executable, CALLER, str(rank), str(len(wishes)), store, json.dumps(wish)],
+            [sys.executable, *script],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank, wish in enumerate(wishes)
+        for script in scripts
     ]
     try:
         told = [process.communicate(timeout=120) for process in ranks]
