@@ -133,15 +133,15 @@ enum mltcp_growth {
 struct mltcp_sock {
 	const struct tcp_congestion_ops *base; /* what the base's init left in charge */
 	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked); /* the base's */
-	u8 growth; /* enum mltcp_growth */
+	u8 growth : 4; /* enum mltcp_growth; these bits are changed under the socket's lock */
+	u8 watches_queue : 1; /* the flow may yield, so samples of the delay are looked at */
+	u8 by_hand : 1; /* tagged, or untagged, by its socket: rules say nothing then */
 	u8 variant; /* its number, see mltcp_variant_at() */
-	bool watches_queue; /* the flow may yield, so samples of the delay are looked at */
 	bool quiet; /* its ACKs go to its base alone, see may_be_quiet() in mltcp_cc.c */
 	bool counts_late; /* its ACKs are counted where its window grows, not as they come */
+	u32 rules_seen; /* mltcp_rules_changes when the rules were looked at */
 	struct mltcp_flow flow; /* protected by the socket's lock */
 	struct sock *sk;
-	u32 rules_seen; /* mltcp_rules_changes when the rules were looked at */
-	bool by_hand; /* tagged, or untagged, by its socket: rules say nothing then */
 	struct mltcp_shard *shard; /* under RCU; NULL: in none, or its namespace is going */
 	struct hlist_node node; /* in a list of the shard, under its lock; so is the next */
 	u64 number; /* in the order in which the shard's flows came */
