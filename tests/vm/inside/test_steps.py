@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from netns.connections import bottleneck, connection, send_burst
 from netns.own_programs import compile_here, pins  # noqa: F401
-from support.core_flows import ALL, INCREASE
+from support.core_flows import ALL, INCREASE, TRUSTED
 from support.recorded_steps import assert_alike
 
 from mltcp_tools.kernel.backends import get_backend
@@ -46,7 +46,8 @@ def recording(pins: Path, tmp_path: Path) -> Iterator[RingReader]:  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    ("mechanisms", "bits"), [(("increase", "decrease", "yield"), ALL), (("increase",), INCREASE)]
+    ("mechanisms", "bits"),
+    [(("increase", "decrease", "yield"), ALL), (("increase",), INCREASE | TRUSTED)],
 )
 def test_every_step_of_the_modules_is_the_one_of_all_hosts(
     mechanisms: tuple[str, ...], bits: int, recording: RingReader
