@@ -188,12 +188,15 @@ def test_an_mltcp_variant_tags_its_flows_and_keeps_their_events(
     backend = get_backend(name)
     before = backend.status()
     folder = tmp_path / "run"
-    experiment = load_experiment(write(tmp_path, "mltcp: {cc: mltcp, slope: 2}", direction))
+    variants = "mltcp: {cc: mltcp, slope: 2}\n  selected: {cc: mltcp, attached: false}"
+    experiment = load_experiment(write(tmp_path, variants, direction))
     run_experiment(experiment.override(repetitions=1, alone=False), folder, backend=name)
     assert backend.status().loaded == before.loaded
     assert backend.status().jobs == before.jobs
 
+    assert set(table(folder, "iterations")["variant"]) == {"mltcp", "selected"}
     events = table(folder, "flow_events")
+    assert set(events["variant"]) == {"mltcp"}  # those without a job tell their own namespace
     flows = 4 if direction == "both" else 2
     assert set(events.query("job == 'other'")["flow"]) == set(range(flows))
     assert set(events["job"]) == {"job-1", "job-2", "other"}

@@ -18,7 +18,7 @@ from mltcp_tools.lab.experiments.each import EACH, expand
 from mltcp_tools.lab.experiments.treatments import TREATMENTS, Settings, read_treatments
 
 ALONE = "alone"
-_OWN_FIELDS = ("cc", "told", "tcp_usec_ts", "base", "treatment")
+_OWN_FIELDS = ("cc", "attached", "told", "tcp_usec_ts", "base", "treatment")
 _Settings = TypeVar("_Settings", bound=Settings)
 _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 
@@ -27,7 +27,9 @@ _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 class Variant:
     """One congestion control with the `JobParams` fields it is run with, and other treatments.
 
-    told: its flows are told the bytes and the gap of their job; else they learn them. tcp_usec_ts:
+    attached: its flows are given to a job, as by the host's administrator; else they have only
+    selected the congestion control, as by sysctl. told: its flows are told the bytes and the gap of
+    their job; else they learn them. tcp_usec_ts:
     both ends' timestamps count microseconds. base: the variant it is compared with, None for that
     of the congestion control it builds on. treatments: what else is done to its jobs
     (treatments.py), at most one of a kind.
@@ -36,6 +38,7 @@ class Variant:
     name: str
     cc: str
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    attached: bool = True
     told: bool = False
     tcp_usec_ts: bool = False
     base: str | None = None
@@ -58,7 +61,8 @@ class Variant:
 
     def document(self) -> dict[str, Any]:
         """The variant as in an experiment's file, less its name."""
-        told = {"told": True} if self.told else {}
+        told = {} if self.attached else {"attached": False}
+        told |= {"told": True} if self.told else {}
         told |= {"tcp_usec_ts": True} if self.tcp_usec_ts else {}
         treatment = {each.name: each.document() for each in self.treatments}
         treated = {"treatment": treatment} if treatment else {}
@@ -115,11 +119,19 @@ def _read_variant(name: str, section: Section) -> Variant:
             raise section.error(
                 f"{each.name} is for `cc: {each.cc}`; {cc} doesn't look at it.", "treatment"
             )
+    parameters = _read_parameters(section)
+    told = section.get("told", values.yes_no, False)
+    attached = section.get("attached", values.yes_no, True)
+    if not attached and (told or parameters):
+        raise section.error(
+            "flows that aren't attached have no job, and so no parameters.", "attached"
+        )
     return Variant(
         name,
         cc,
-        _read_parameters(section),
-        told=section.get("told", values.yes_no, False),
+        parameters,
+        attached=attached,
+        told=told,
         tcp_usec_ts=section.get("tcp_usec_ts", values.yes_no, False),
         base=section.get("base", values.name, None),
         treatments=treatments,

@@ -199,7 +199,9 @@ def _job(
         time_shifts=spec.time_shifts,
         due=start + spec.compute_s / spec.bursts,
         trace=task.trace_ms / 1000,
-        **_congestion_control(variant.cc, parameters_of(variant, job)),
+        **_congestion_control(
+            variant.cc, parameters_of(variant, job), is_open=not variant.attached
+        ),
         **treatments.of_job(variant, variant.cc),
         **({} if program else _path(experiment, job.links, spec.direction)),
     )

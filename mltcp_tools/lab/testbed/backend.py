@@ -189,10 +189,13 @@ class VariantJobs:
                 self.warning = f"The job {name} couldn't be deleted after this variant: {error}"
 
     def tag(self, job: ExperimentJob, fds: Sequence[int], first_flow: int = 0) -> None:
-        """Set the job, give it the sockets `fds`, numbered as flows from `first_flow`."""
-        job_id = self._job_id(job)
+        """Set the job, give it the sockets `fds`, numbered as flows from `first_flow`.
+
+        Where the variant's flows aren't attached, they stay without a job.
+        """
         for flow, fd in enumerate(fds, first_flow):
-            self._backend.tag(fd, job_id)
+            if self._variant.attached:
+                self._backend.tag(fd, self._job_id(job))
             self._flows[socket_cookie(fd)] = (job.name, flow)
 
     def _job_id(self, job: ExperimentJob) -> int:

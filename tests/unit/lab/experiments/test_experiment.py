@@ -190,7 +190,7 @@ def test_shipped_experiments_are_those_of_the_results(
         "mltcp",
         "mltcp",
     ]
-    assert [variant.told for variant in experiment.variants] == [False] * 4 + [True]
+    assert [variant.attached for variant in experiment.variants] == [True] * 4 + [False]
     assert (experiment.iterations, experiment.repetitions) == (100, 3)
 
 
@@ -465,6 +465,15 @@ def test_variant_is_told_size_and_gap_only_where_it_says_so() -> None:
     assert params.slope == 2.0
     own = dataclasses.replace(variant, parameters={"gap_s": 0.5})
     assert parameters_of(own, job).gap_s == 0.5
+
+
+@pytest.mark.parametrize("more", ["told: true", "slope: 2"])
+def test_flows_that_are_not_attached_take_no_parameters(more: str) -> None:
+    selected = "selected: {cc: mltcp, attached: false}"
+    (variant,) = parse_experiment(SMALL.replace("reno: {cc: reno}", selected), "s").variants
+    assert variant.document() == {"cc": "mltcp", "attached": False}
+    with pytest.raises(UsageError, match="aren't attached have no job"):
+        parse_experiment(SMALL.replace("reno: {cc: reno}", selected[:-1] + f", {more}}}"), "s")
 
 
 def test_readme_has_the_table_of_the_fields_of_a_job() -> None:

@@ -167,7 +167,8 @@ def test_parameters_of_a_variant_reach_the_algorithm() -> None:
         "  mltcp: {cc: mltcp}\n"
         "  told: {cc: mltcp_reno, told: true}\n"
         "  same: {cc: mltcp, mechanisms: [increase], told: true}\n"
-        "  steep: {cc: mltcp_reno, told: true, slope: 4}\n",
+        "  steep: {cc: mltcp_reno, told: true, slope: 4}\n"
+        "  selected: {cc: mltcp, attached: false}\n",
     ).replace("flows: 2", "flows: 1")
     experiment, _ = modelled(parse_experiment(text, "small.yaml"))
     documents = {
@@ -178,6 +179,7 @@ def test_parameters_of_a_variant_reach_the_algorithm() -> None:
     }
     assert documents["told"] == documents["same"]
     assert documents["told"] not in (documents["reno"], documents["mltcp"], documents["steep"])
+    assert documents["selected"] not in (documents["reno"], documents["mltcp"])
 
 
 # Milliseconds measured on the testbed (README.md). The simulator leaves out much of what hosts do,
