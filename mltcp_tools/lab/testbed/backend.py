@@ -193,9 +193,10 @@ class VariantJobs:
 
         Where the variant's flows aren't attached, they stay without a job.
         """
+        job_id = self._job_id(job) if self._variant.attached else None
         for flow, fd in enumerate(fds, first_flow):
-            if self._variant.attached:
-                self._backend.tag(fd, self._job_id(job))
+            if job_id is not None:
+                self._backend.tag(fd, job_id)
             self._flows[socket_cookie(fd)] = (job.name, flow)
 
     def _job_id(self, job: ExperimentJob) -> int:
