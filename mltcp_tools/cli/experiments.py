@@ -31,15 +31,10 @@ def _milliseconds(text: object) -> int:
     return whole
 
 
-output_option = output_folder(
-    "Run folder, new or empty; of a matrix, the folder of all.  [default: in runs/]"
-)
-only_option = list_option(
-    "--only",
-    metavar="X,Y,…",
-    help="Of a matrix, run only these scenarios.",
-)
-OPTIONS = (
+EITHER = (
+    click.argument("experiment", shell_complete=completing.EXPERIMENTS),
+    output_folder("Run folder, new or empty; of a matrix, the folder of all.  [default: in runs/]"),
+    list_option("--only", metavar="X,Y,…", help="Of a matrix, run only these scenarios."),
     list_option(
         "--variants",
         metavar="A,B,…",
@@ -57,13 +52,7 @@ OPTIONS = (
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )
-"""Those of every command that runs experiments."""
-
-experiment_argument = click.argument("experiment", shell_complete=completing.EXPERIMENTS)
-ARGUMENTS = (experiment_argument, output_option)
-CHOSEN = (output_option, only_option, *OPTIONS)
-EITHER = (experiment_argument, *CHOSEN)
-"""Of a command that runs an experiment or a matrix."""
+"""The parameters of a command that runs an experiment or a matrix."""
 
 
 def names_matrix(experiment: str, only: Sequence[str]) -> bool:

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
@@ -16,14 +15,20 @@ class LazyGroup(click.Group):
     """A group whose command NAME is `command` of the module `mltcp_tools.cli.NAME`.
 
     Help is quick, and a package missing for one command does not break the others. sections: title
-    -> names and summaries of the commands, in the order in which help shows them.
+    -> names and summaries of the commands, in the order in which help shows them. hidden: names
+    of others, which help leaves out.
     """
 
     def __init__(
-        self, *args: Any, sections: Mapping[str, Mapping[str, str]], **kwargs: Any
+        self,
+        *args: Any,
+        sections: Mapping[str, Mapping[str, str]],
+        hidden: Collection[str] = (),
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.sections = sections
+        self._hidden = hidden
 
     @property
     def summaries(self) -> dict[str, str]:
@@ -35,7 +40,7 @@ class LazyGroup(click.Group):
         return [*self.summaries, *own]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.summaries:
+        if cmd_name not in (*self.summaries, *self._hidden):
             return super().get_command(ctx, cmd_name)
         try:
             module = importlib.import_module(f"mltcp_tools.cli.{cmd_name}")
@@ -49,18 +54,6 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{module.__name__}.command is not a click command")
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            if not near or "Did you mean" in error.message:
-                raise
-            said = f"{error.message.rstrip('.')}. Did you mean {near[0]!r}?"
-            raise click.UsageError(said, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, entries in self.sections.items():

@@ -62,6 +62,7 @@ Set MLTCP_DEBUG=1 to see the traceback of an error, NO_COLOR=1 for text without 
 @click.group(
     cls=LazyGroup,
     sections=SECTIONS,
+    hidden=("serve",),
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -80,28 +81,24 @@ def cli() -> None:
 COMMANDS = cli.summaries
 """Those of SECTIONS, with their summaries."""
 
-
-@cli.command("help")
-@click.argument("words", metavar="[COMMAND]...", nargs=-1)
-@click.pass_context
-def show_help(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Show the help of a command, as its --help does."""
-    ctx = ctx.find_root()
-    command: click.Command = cli
-    rest = list(words)
-    while rest:
-        if not isinstance(command, click.Group):
-            raise click.UsageError(f"No such command {rest[0]!r}.", ctx)
-        name, found, rest = command.resolve_command(ctx, rest)
-        assert found is not None  # else resolve_command has raised
-        command, ctx = found, found.context_class(found, parent=ctx, info_name=name)
-    click.echo(command.get_help(ctx))
-
-
-@cli.command("version")
-def show_version() -> None:
-    """Show the version."""
-    click.echo(f"mltcp {__version__}")
+MOVED = {
+    "aggregator": "collectives aggregator",
+    "bench": "collectives bench",
+    "emulate": "lab emulate",
+    "experiments": "testbed list",
+    "flows": "status flows",
+    "jobs": "status jobs",
+    "matrix": "testbed run",
+    "priorities": "lab priorities",
+    "profile": "lab profile",
+    "ps": "connections",
+    "record": "lab record",
+    "run": "testbed run",
+    "testbed across": "testbed run --sender HOST --receiver HOST",
+    "testbed agent": "serve testbed",
+    "testbed matrix": "testbed run",
+}
+"""The commands that had other names, or that people look for at another place."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -111,6 +108,10 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _run(args: list[str]) -> object:
+    if args[:1] == ["help"]:
+        args = [*args[1:], "--help"]
+    elif args == ["version"]:
+        args = ["--version"]
     try:
         # https://no-color.org; what isn't a terminal gets no colours anyway.
         colour = False if os.environ.get("NO_COLOR") else None
@@ -120,7 +121,7 @@ def _run(args: list[str]) -> object:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        complain(error, _usage_sentence(error))
+        complain(error, _moved(args) or _usage_sentence(error))
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
@@ -130,6 +131,14 @@ def _run(args: list[str]) -> object:
         if (lacking := lacks_package(next(iter(args), ""), error)) is None:
             raise
         raise lacking from error
+
+
+def _moved(args: list[str]) -> str | None:
+    """Name the command that took the place of the one typed, if it is one of MOVED."""
+    for words in (args[:2], args[:1]):
+        if now := MOVED.get(" ".join(words)):
+            return f"There is no `mltcp {' '.join(words)}`; use `mltcp {now}`."
+    return None
 
 
 def _usage_sentence(error: click.ClickException) -> str:

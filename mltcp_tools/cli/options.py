@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -105,18 +106,14 @@ def with_options(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 
 SSH = "ssh -o BatchMode=yes -o LogLevel=ERROR -o ServerAliveInterval=10"
-
-ssh_options = with_options(
-    [
-        shown_option("--ssh", default=SSH, help="Command that reaches the machines."),
-        shown_option("--mltcp", default="mltcp", help="Command of the tool there."),
-    ]
-)
+"""The command that reaches a host, unless MLTCP_SSH names another."""
 
 
-def remote_command(ssh: str, mltcp: str, host: str, *arguments: str) -> list[str]:
-    """Return the command line that runs `mltcp ARGUMENT...` on a host, by what ssh_options gave."""
-    return [*shlex.split(ssh), host, *shlex.split(mltcp), *arguments]
+def served(host: str, role: str, *words: str) -> list[str]:
+    """Return the command line that serves this command's `role` on a host (`mltcp serve`)."""
+    ssh = os.environ.get("MLTCP_SSH") or SSH
+    remote = os.environ.get("MLTCP_REMOTE") or "mltcp"
+    return [*shlex.split(ssh), host, *shlex.split(remote), "serve", role, *words]
 
 
 def _total(text: object) -> int:

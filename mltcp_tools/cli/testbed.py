@@ -5,25 +5,20 @@ from __future__ import annotations
 
 import functools
 import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mltcp_tools.cli import completing
 from mltcp_tools.cli.experiments import (
-    ARGUMENTS,
-    CHOSEN,
     EITHER,
-    OPTIONS,
     names_matrix,
     overridden,
     run_and_report,
     run_scenarios,
 )
-from mltcp_tools.cli.options import SSH, backend_option, list_option, shown_option, with_options
+from mltcp_tools.cli.options import backend_option, list_option, served, shown_option, with_options
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.experiments.experiment import Experiment
@@ -34,122 +29,96 @@ def command() -> None:
     """Run experiments over a bottleneck made of network namespaces."""
 
 
-attempts_option = shown_option(
+@command.command()
+@with_options((*EITHER, backend_option))
+@shown_option(
     "--attempts",
     type=click.IntRange(1, 100),
     default=3,
     metavar="N",
-    help="Run a variant at most this often until nothing else on the host disturbs it.",
+    help="Most runs of a variant that the rest of this host disturbs; not with --sender.",
 )
+@list_option(
+    "--sender",
+    "senders",
+    metavar="HOST,…",
+    help="Hosts that run the jobs, as ssh knows them, instead of network namespaces.",
+)
+@click.option(
+    "--receiver",
+    metavar="HOST[=ADDRESS]",
+    help="With --sender: the host that receives, and its address on the link.",
+)
+def run(
+    experiment: str, only: tuple[str, ...], senders: tuple[str, ...], receiver: str, **options: Any
+) -> None:
+    """Run EXPERIMENT and report on it; for a matrix, run its scenarios and make one table.
 
+    EXPERIMENT is the name of a shipped experiment or matrix (`mltcp testbed list`), or a YAML file
+    of either. The run folder gets the experiment, the environment, the tables (CSV) and the report;
+    a matrix's folder gets matrix.txt, matrix.json and a run folder for each scenario. Repeat the
+    command to finish a matrix that was interrupted. Needs root.
 
-def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
-    """Have `conduct` run the experiment that the options name, and report on it."""
-    from mltcp_tools.lab.experiments.reading import find_experiment, load_experiment
+    Variants that the rest of the host disturbs are run again; those that stay disturbed are left
+    out of comparisons.
 
-    experiment = overridden(load_experiment(find_experiment(options["experiment"])), options)
-    run_and_report(experiment, options, conduct)
-
-
-@command.command()
-@with_options((*EITHER, backend_option, attempts_option))
-def run(only: tuple[str, ...], **options: Any) -> None:
-    """Run EXPERIMENT, and report on it; of a matrix, run its scenarios and make one table.
-
-    EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. The
-    run folder gets the experiment as run, the environment, the tables (CSV), and the
-    report; that of a matrix has matrix.txt, matrix.json and a run folder for each scenario, and
-    scenarios that it already has are not run again. Disturbances by the rest of the host are
-    measured; disturbed variants are run again, and if that doesn't help, they are not compared
-    with others. Needs root.
+    With --sender, this host is the router between the senders and the receiver, and its interface
+    towards the receiver becomes the bottleneck. Its queueing disciplines stay changed. All hosts
+    need the same version of this tool; see Environment in `mltcp --help` for how they are reached.
     """
-    if names_matrix(options["experiment"], only):
-        _run_matrix(options["experiment"], only, options)
-        return
-    _run(options, functools.partial(_conduct, options))
+    from mltcp_tools.lab.experiments.reading import find_either, load_experiment
+
+    if bool(senders) != bool(receiver):
+        raise click.UsageError("--sender and --receiver need each other")
+    conduct = _across(senders, receiver, options) if senders else _here(options)
+    if names_matrix(experiment, only):
+        _run_matrix(experiment, only, options, conduct)
+    else:
+        described = overridden(load_experiment(find_either(experiment)), options)
+        run_and_report(described, options, conduct)
 
 
-def _conduct(options: dict[str, Any], experiment: Experiment, folder: Path) -> None:
-    """Run an experiment on this host as the options want it."""
+def _here(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
+    """Return what runs an experiment on this host."""
     from mltcp_tools.lab.testbed.run_experiment import run_experiment
 
-    run_experiment(
-        experiment,
-        folder,
+    return functools.partial(
+        run_experiment,
         trace_ms=options["trace"],
         backend=options["backend"],
         attempts=options["attempts"],
     )
 
 
-@command.command()
-@with_options((*ARGUMENTS, *OPTIONS, backend_option))
-@list_option(
-    "--sender",
-    "senders",
-    required=True,
-    metavar="HOST,…",
-    help="The machines that send, as ssh knows them.",
-)
-@click.option("--receiver", required=True, metavar="HOST", help="The machine that receives.")
-@click.option(
-    "--address",
-    help="The receiver's address on the link.  [default: --receiver without its user]",
-)
-@shown_option(
-    "--ssh",
-    default=SSH,
-    help="The command that reaches a machine; it is given its name and the command to run there.",
-)
-@shown_option("--mltcp", "tool", default="mltcp", help="This tool's command there.")
-def across(
-    senders: tuple[str, ...],
-    receiver: str,
-    address: str | None,
-    ssh: str,
-    tool: str,
-    **options: Any,
-) -> None:
-    """Run EXPERIMENT across machines, with this one as the router between them.
-
-    The jobs are dealt to the senders in turn and send to the receiver. All machines need this tool
-    in the same version, and root there; ssh must reach them without asking. This machine's
-    interface towards the receiver becomes the bottleneck: its queueing discipline is replaced, and
-    with a `delay` also those towards the senders; they are not restored. The senders load
-    MLTCP where the experiment needs it, and unload what they loaded.
-    """
+def _across(
+    senders: tuple[str, ...], receiver: str, options: dict[str, Any]
+) -> Callable[[Experiment, Path], None]:
+    """Return what runs an experiment across hosts."""
     from mltcp_tools.lab.testbed.machines import Machines
     from mltcp_tools.lab.testbed.multihost import run_across
 
+    name, _, address = receiver.partition("=")
     machines = Machines(
         senders=senders,
-        receiver=receiver,
-        address=address or receiver.rpartition("@")[2],
-        ssh=shlex.split(ssh),
-        mltcp=shlex.split(tool),
+        receiver=name,
+        address=address or name.rpartition("@")[2],
+        command=lambda host: served(host, "testbed"),
     )
-    _run(
-        options,
-        lambda experiment, folder: run_across(
+
+    def conduct(experiment: Experiment, folder: Path) -> None:
+        run_across(
             experiment, machines, folder, trace_ms=options["trace"], backend=options["backend"]
-        ),
-    )
+        )
+
+    return conduct
 
 
-@command.command()
-@click.argument("matrix", shell_complete=completing.EXPERIMENTS)
-@with_options((*CHOSEN, backend_option, attempts_option))
-def matrix(matrix: str, only: tuple[str, ...], **options: Any) -> None:
-    """Run the scenarios of MATRIX, as `mltcp testbed run` does; an experiment is refused.
-
-    Scenarios that the folder already has are not run again: after an interruption, repeat the
-    same command. A scenario that can't be run here is named, and the others go on. The folder gets
-    matrix.txt, matrix.json, and a run folder for each scenario. Needs root.
-    """
-    _run_matrix(matrix, only, options)
-
-
-def _run_matrix(matrix: str, only: tuple[str, ...], options: dict[str, Any]) -> None:
+def _run_matrix(
+    matrix: str,
+    only: tuple[str, ...],
+    options: dict[str, Any],
+    conduct: Callable[[Experiment, Path], None],
+) -> None:
     from mltcp_tools.lab.experiments.matrix import chosen, find_matrix, load_matrix
     from mltcp_tools.lab.testbed.leftovers import require_privileges
 
@@ -159,22 +128,8 @@ def _run_matrix(matrix: str, only: tuple[str, ...], options: dict[str, Any]) -> 
         name: overridden(experiment, options | {"variants": variants})
         for name, experiment, variants in chosen(described, only, options["variants"])
     }
-
-    run_scenarios(
-        described,
-        scenarios,
-        options["output"] or Path("runs") / described.name,
-        functools.partial(_conduct, options),
-        as_json=options["as_json"],
-    )
-
-
-@command.command(hidden=True)
-def agent() -> None:
-    """Serve `mltcp testbed across` on this machine, over stdin and stdout."""
-    from mltcp_tools.lab.testbed.remote import run_agent
-
-    run_agent()
+    folder = options["output"] or Path("runs") / described.name
+    run_scenarios(described, scenarios, folder, conduct, as_json=options["as_json"])
 
 
 @command.command("list")

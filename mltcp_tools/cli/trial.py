@@ -18,9 +18,8 @@ from mltcp_tools.cli.options import (
     jobs_and_targets,
     list_option,
     output_file,
-    remote_command,
+    served,
     shown_option,
-    ssh_options,
 )
 from mltcp_tools.cli.text import printable, say, show_table
 from mltcp_tools.kernel.backends import get_backend
@@ -42,8 +41,6 @@ from mltcp_tools.kernel.congestion_controls import NAMES, RECOMMENDED
     metavar="HOST,…",
     help="Jobs of these machines, as ssh knows them, instead of this one's.",
 )
-@ssh_options
-@click.option("--part", is_flag=True, hidden=True, help="Started there by --host.")
 @shown_option(
     "--rounds", type=click.IntRange(8), default=8, help="Of two periods each, an even number."
 )
@@ -79,9 +76,6 @@ from mltcp_tools.kernel.congestion_controls import NAMES, RECOMMENDED
 def command(
     jobs: tuple[str, ...],
     hosts: tuple[str, ...],
-    ssh: str,
-    mltcp: str,
-    part: bool,
     rounds: int,
     every: float,
     name: str,
@@ -112,13 +106,9 @@ def command(
     from mltcp_tools.live.trial import html, text
     from mltcp_tools.live.trial.conduct import conduct
     from mltcp_tools.live.trial.multihost import conduct_across
-    from mltcp_tools.live.trial.remote_worker import take_part
     from mltcp_tools.live.trial.surroundings import Interrupted
     from mltcp_tools.live.trial.trial import Plan
 
-    if part:
-        take_part(get_backend(backend))
-        return
     if not jobs:
         raise UsageError("Which jobs? Give --job NAME, or --job NAME=TARGET.")
     wanted, plan = jobs_and_targets(jobs), Plan(rounds, every, slower)
@@ -126,8 +116,7 @@ def command(
         _check_writable(output)
     try:
         if hosts:
-            words = ("trial", "--part", "--backend", backend)
-            commands = {host: remote_command(ssh, mltcp, host, *words) for host in hosts}
+            commands = {host: served(host, "trial", backend) for host in hosts}
             found = conduct_across(commands, wanted, plan, name, say, look, seed)
         else:
             found = conduct(wanted, plan, name, get_backend(backend), say, look, seed)

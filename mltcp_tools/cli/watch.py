@@ -17,9 +17,8 @@ from mltcp_tools.cli.options import (
     SECONDS,
     backend_option,
     list_option,
-    remote_command,
+    served,
     shown_option,
-    ssh_options,
 )
 from mltcp_tools.cli.text import printable, queue_text, show_table
 from mltcp_tools.kernel.backends import get_backend
@@ -122,8 +121,6 @@ def _judged(share: float | None) -> Meaning:
     metavar="HOST,…",
     help="With --web, the jobs of these machines, as ssh knows them, instead of this one's.",
 )
-@ssh_options
-@click.option("--feed", is_flag=True, hidden=True, help="Started there by --host.")
 @backend_option
 def command(
     once: bool,
@@ -131,9 +128,6 @@ def command(
     wait_s: float,
     web: str | None,
     hosts: tuple[str, ...],
-    ssh: str,
-    mltcp: str,
-    feed: bool,
     backend: str,
 ) -> None:
     """Show the jobs: how long iterations take, and whether other jobs are in the way.
@@ -160,17 +154,10 @@ def command(
 
     if hosts and web is None:
         raise click.UsageError("--host needs --web")
-    if feed or web is not None:
-        # Ctrl-C is how both end.
+    if web is not None:
+        commands = {host: served(host, "watch", backend) for host in hosts}
         with contextlib.suppress(KeyboardInterrupt):
-            if feed:
-                for look in looks(get_backend(backend), wait_s):
-                    click.echo(json.dumps(look))
-            else:
-                commands = {
-                    host: remote_command(ssh, mltcp, host, "watch", "--feed") for host in hosts
-                }
-                _serve(str(web), commands, get_backend(backend), wait_s)
+            _serve(web, commands, get_backend(backend), wait_s)
         return
     # Ctrl-C is how watching ends.
     with contextlib.suppress(KeyboardInterrupt), Watch(get_backend(backend)) as watch:

@@ -65,5 +65,5 @@ def table(folder: Path, name: str) -> pd.DataFrame:
 def command_line(*arguments: str) -> list[str]:
     """Of `mltcp testbed`."""
     # What disturbs this host is not what these tests are about.
-    once = ("--attempts", "1") if arguments[0] in ("run", "matrix") else ()
+    once = ("--attempts", "1") if arguments[0] == "run" else ()
     return [sys.executable, "-m", "mltcp_tools.cli.main", "testbed", *arguments, *once]

@@ -74,9 +74,9 @@ def hosts(tmp_path: Path, *more: str) -> Iterator[tuple[dict[str, Host], subproc
         reach.write_text('#!/bin/bash\nname=$1\nshift\nexec "${@/HOST/$name}"\n')
         reach.chmod(0o755)
         tool = f"{sys.executable} -m mltcp_tools.cli.main"
-        command = [*tool.split(), "lab", "priorities", f"{prefix}HOST", f"--ssh={reach}"]
-        options = [f"--mltcp={tool}", "--host=one", "--host=two", *more]
-        controller = subprocess.Popen([*command, *options])
+        command = [*tool.split(), "lab", "priorities", f"{prefix}HOST", "--host=one,two", *more]
+        reached = {"MLTCP_SSH": str(reach), "MLTCP_REMOTE": tool}
+        controller = subprocess.Popen(command, env=os.environ | reached)
         try:
             yield found, controller
         finally:

@@ -46,16 +46,24 @@ class Bench:
     folder: Path
 
     def command(
-        self, *options: str, variants: str, direction: str = "send", senders: int = 2
+        self,
+        *options: str,
+        variants: str,
+        direction: str = "send",
+        senders: int = 2,
+        address: str = RECEIVER_ADDRESS,
+        remote: str = MLTCP,
     ) -> list[str]:
         """The run's command line, as the router starts it."""
         experiment = write(self.folder, variants, direction, SHARING)
         return [
-            *("nsenter", f"--net=/run/netns/{self.network.router}", *MLTCP.split()),
-            *("testbed", "across", str(experiment), "-o", str(self.run)),
+            *("nsenter", f"--net=/run/netns/{self.network.router}"),
+            *("env", f"MLTCP_SSH={self.folder / 'ssh'}", f"MLTCP_REMOTE={remote}"),
+            *MLTCP.split(),
+            *("testbed", "run", str(experiment), "-o", str(self.run)),
             *(f"--sender={sender}" for sender in self.network.senders[:senders]),
-            *(f"--receiver={self.network.receiver}", f"--address={RECEIVER_ADDRESS}"),
-            *(f"--ssh={self.folder / 'ssh'}", f"--mltcp={MLTCP}", *options),
+            f"--receiver={self.network.receiver}={address}",
+            *options,
         ]
 
     @property
@@ -81,7 +89,7 @@ class Bench:
 
     def agent(self, machine: str) -> int:
         """The pid of the agent on a machine."""
-        return next(pid for pid, words in self.processes(machine).items() if "agent" in words)
+        return next(pid for pid, words in self.processes(machine).items() if "serve" in words)
 
     def wait_for_iterations(self, process: subprocess.Popen[str]) -> None:
         """Wait until the run's jobs have sent what takes them several iterations."""
@@ -120,7 +128,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         bench = Bench(network, tmp_path)
         yield bench
         left = bench.processes()
-        ours = {"agent", "mltcp_tools.lab.emulator"}
+        ours = {"serve", "mltcp_tools.lab.emulator"}
         assert [words for words in left.values() if ours & set(words)] == []
 
 
@@ -226,29 +234,27 @@ def test_interrupted_it_leaves_what_was_measured_and_no_process(bench: Bench) ->
 
 
 @pytest.mark.parametrize(
-    ("options", "settings", "code", "sentence"),
+    ("settings", "code", "sentence"),
     [
         (
-            [],
             {"variants": "x: {cc: cubic}", "direction": "receive"},
             2,
             "across machines jobs can only",
         ),
         (
-            [],
             {"variants": "x: {cc: cubic, treatment: {time_shifts: {}}}"},
             2,
             "a variant with time_shifts",
         ),
-        ([], {"variants": "x: {cc: nosuch}"}, 1, "nosuch"),
-        (["--mltcp=no-such-command"], {"variants": "x: {cc: cubic}"}, 1, "no-such-command"),
-        (["--address=192.0.2.1"], {"variants": "x: {cc: cubic}"}, 3, "no route to 192.0.2.1"),
+        ({"variants": "x: {cc: nosuch}"}, 1, "nosuch"),
+        ({"variants": "x: {cc: cubic}", "remote": "no-such-command"}, 1, "no-such-command"),
+        ({"variants": "x: {cc: cubic}", "address": "192.0.2.1"}, 3, "no route to 192.0.2.1"),
     ],
 )
 def test_what_cannot_be_run_is_said_in_one_sentence(
-    bench: Bench, options: list[str], settings: dict[str, str], code: int, sentence: str
+    bench: Bench, settings: dict[str, str], code: int, sentence: str
 ) -> None:
-    done = run(bench.command(*options, **settings))
+    done = run(bench.command(**settings))
     assert done.returncode == code, done.stderr
     assert sentence in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

@@ -258,7 +258,7 @@ scenarios:
 def test_a_matrix_goes_on_where_it_was(tmp_path: Path) -> None:
     path, folder = tmp_path / "few.yaml", tmp_path / "few"
     path.write_text(MATRIX)
-    words = ("matrix", str(path), "-o", str(folder), "--trace", "0")
+    words = ("run", str(path), "-o", str(folder), "--trace", "0")
 
     def run(*options: str) -> subprocess.CompletedProcess[str]:
         command = command_line(*words, *options)

@@ -39,7 +39,10 @@ def jobs(folder: Path) -> Iterator[tuple[dict[str, Apart], list[str]]]:
             started.tell(f"train 100000 0.12 {BURST}")
             attach = ["attach", mark, "--job", f"job-{name}", "--kind", "all"]
             subprocess.run([*host.enter, *TOOL, *attach], check=True)
-        yield hosts, ["--host", "one,two", f"--ssh={ssh}", f"--mltcp={' '.join(TOOL)}"]
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("MLTCP_SSH", str(ssh))
+        patch.setenv("MLTCP_REMOTE", " ".join(TOOL))
+        yield hosts, ["--host", "one,two"]
 
 
 def is_as_before(backend: Backend, hosts: dict[str, Apart]) -> bool:

@@ -49,7 +49,7 @@ class MatrixRun:
 
 
 def load_matrix_run(folder: Path) -> MatrixRun:
-    """Return the run that `mltcp testbed matrix` or `mltcp simulate` left in `folder`; UsageError
+    """Return the run that `mltcp testbed run` or `mltcp simulate` left in `folder`; UsageError
     if nothing.
     """
     try:
@@ -61,7 +61,7 @@ def load_matrix_run(folder: Path) -> MatrixRun:
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"{folder} is not the folder of a finished matrix ({error}); run `mltcp testbed matrix`"
+            f"{folder} is not the folder of a finished matrix ({error}); run `mltcp testbed run`"
             " or `mltcp simulate` with a matrix first."
         ) from error
     if not environments:

@@ -171,7 +171,7 @@ def test_commands_and_options_in_documents_exist() -> None:
     ("line", "words"),
     [
         ("load --ensure mltcp", []),
-        ("testbed matrix headline --variants cubic", []),
+        ("testbed run headline --variants cubic", []),
         ("COMMAND --anything", []),
         ("prioritise --host a", ["prioritise"]),
         ("testbed rum four-jobs", ["rum"]),

@@ -50,10 +50,7 @@ def shipped_in(folder: Traversable) -> dict[str, Path]:
 def find_experiment(name_or_path: str) -> Path:
     """The file of a shipped experiment's name or of a path; a UsageError if there is neither."""
     if name_or_path in shipped_matrices():
-        raise UsageError(
-            f"{name_or_path} is a matrix of experiments; run it with `mltcp testbed matrix"
-            f" {name_or_path}`."
-        )
+        raise UsageError(f"{name_or_path} is a matrix of experiments; name one of the experiments.")
     return named_or_path(name_or_path, shipped_experiments(), "experiment")
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,17 +20,15 @@ _CLOCK_EXCHANGES = 10
 
 @dataclass(frozen=True)
 class Machines:
-    """The machines of a run, as `ssh` knows them; `address`: the receiver's for the jobs.
+    """The machines of a run, as ssh knows them; `address`: the receiver's for the jobs.
 
-    `ssh` is the command that reaches a machine, followed by its name and by what to run there;
-    `mltcp` is how the tool is called there.
+    command: makes the command line that starts the agent on a machine.
     """
 
     senders: Sequence[str]
     receiver: str
     address: str
-    ssh: Sequence[str]
-    mltcp: Sequence[str]
+    command: Callable[[str], list[str]]
 
 
 class Agent:
@@ -40,8 +38,7 @@ class Agent:
         self.host = host
         self.clock_offset = 0.0  # its CLOCK_MONOTONIC less ours, seconds
         self.ended = False
-        command = [*machines.ssh, host, *machines.mltcp, "testbed", "agent"]
-        self._peer = Peer(command, quiet=True)
+        self._peer = Peer(machines.command(host), quiet=True)
 
     def fileno(self) -> int:
         """Readable when the agent has said something, or ended."""

@@ -76,7 +76,7 @@ def run_across(
         if job.direction != "send":
             raise UsageError(
                 f"job {job.name} has the direction {job.direction}; across machines jobs can only"
-                " send: run this experiment with `mltcp testbed run`."
+                " send: run this experiment without --sender."
             )
     for what, present in (
         ("neighbours", experiment.neighbours),
@@ -89,7 +89,7 @@ def run_across(
         if present:
             raise UsageError(
                 f"{experiment.name} has {what}, which doesn't work across machines: run it"
-                " with `mltcp testbed run`."
+                " without --sender."
             )
     check_treatments(experiment, across=True)
     check_folder(folder)

@@ -28,7 +28,7 @@ from mltcp_tools.live.priorities.controller import WAKE_S
 from mltcp_tools.live.priorities.maps import Burst, KnownJob, Maps
 
 
-def run_led(folder: Path, incoming: int, outgoing: int, stopped: Callable[[], bool]) -> None:
+def serve_maps(folder: Path, incoming: int, outgoing: int, stopped: Callable[[], bool]) -> None:
     """Serve the maps pinned in `folder` until `incoming` ends or `stopped` says so.
 
     incoming, outgoing: file descriptors.

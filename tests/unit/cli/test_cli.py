@@ -18,7 +18,7 @@ import mltcp_tools
 from mltcp_tools import __version__
 from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.cli import lazy
-from mltcp_tools.cli.main import COMMANDS, main
+from mltcp_tools.cli.main import COMMANDS, MOVED, main
 
 MLTCP = [sys.executable, "-m", "mltcp_tools.cli.main"]
 
@@ -66,10 +66,24 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"mltcp {__version__}\n"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help(name, capsys):
-    assert main([name, "--help"]) == 0
-    assert capsys.readouterr().out.startswith(f"Usage: mltcp {name}")
+def test_help_and_version_are_words_too(capsys):
+    for words in (["--help"], ["testbed", "run", "--help"], ["--version"]):
+        assert main(words) == 0
+        expected = capsys.readouterr().out
+        assert main([words[-1].strip("-"), *words[:-1]]) == 0
+        assert capsys.readouterr().out == expected
+    assert main(["help", "nope"]) == 2
+    assert "No such command 'nope'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_a_command_that_moved_names_its_place(old, capsys):
+    assert main([*old.split(), "--anything"]) == 2
+    now = MOVED[old]
+    assert capsys.readouterr().err == (
+        f"mltcp: error: There is no `mltcp {old}`; use `mltcp {now}`.\n"
+    )
+    assert main([*now.partition(" --")[0].split(), "--help"]) == 0
 
 
 def test_commands_in_the_agents_templates_exist(capsys):

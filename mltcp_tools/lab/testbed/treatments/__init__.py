@@ -50,9 +50,8 @@ def check_treatments(experiment: Experiment, *, across: bool = False) -> None:
     for name in _used(experiment):
         if across and not kind(name).across:
             raise UsageError(
-                f"{experiment.name} has a variant with {name}, which doesn't work across"
-                f" machines: run"
-                " it with `mltcp testbed run`."
+                f"{experiment.name} has a variant with {name}, which doesn't work across machines:"
+                " run it without --sender."
             )
         kind(name).check(experiment)
 

@@ -34,7 +34,7 @@ def matrix(tmp_path: Path) -> Path:
                 {
                     "outcome": "finished",
                     "start": "2026-11-22T10:00:00+00:00",
-                    "command": "/somewhere/mltcp testbed matrix small",
+                    "command": "/somewhere/mltcp testbed run small",
                     "cpus": 2,
                     "cpu_model": "a CPU",
                     "kernel": {"release": "6.18"},
@@ -57,7 +57,7 @@ def test_tables_go_between_their_marks_and_say_what_made_them(matrix: Path, tmp_
     assert text.startswith("a\n<!-- results: small -->\n| ")
     assert text.endswith("kernel 6.18.\n<!-- end -->\nb\n")
     assert "old" not in text
-    assert "`mltcp testbed matrix small` and `mltcp testbed matrix small --only second`, " in text
+    assert "`mltcp testbed run small` and `mltcp testbed run small --only second`, " in text
     assert "2026-11-22; mltcp-tools 1.2, algorithm 0123abcd. 2 CPUs (a CPU)," in text
     own = load_matrix_run(matrix).document["scenarios"]["first"]["variants"]["mltcp"]
     (row,) = [line for line in text.splitlines() if line.startswith("| `first`")]

@@ -165,7 +165,7 @@ def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complai
 def test_unknown_names_are_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError, match=r"'none'; shipped are .*hard-scenarios"):
         find_matrix("none")
-    with pytest.raises(UsageError, match="run it with `mltcp testbed matrix hard-scenarios`"):
+    with pytest.raises(UsageError, match="hard-scenarios is a matrix of experiments"):
         find_experiment("hard-scenarios")
     with pytest.raises(UsageError, match="no scenario 'none'; it has same, other"):
         chosen(few(), ["none"], [])

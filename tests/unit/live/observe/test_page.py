@@ -83,7 +83,7 @@ def test_hosts_that_fail_are_named_with_the_reason() -> None:
     commands = {
         "well": said(f"print('''{text}''', flush=True); time.sleep(60)"),
         "away": said("sys.exit('no route to host')"),
-        "old": said("sys.exit('mltcp: error: No such option: --feed')"),
+        "old": said("sys.exit('mltcp: error: No such command')"),
         "odd": said("print('[1]', flush=True); time.sleep(60)"),
     }
     with Enough(list(commands), 1) as page:
@@ -92,7 +92,7 @@ def test_hosts_that_fail_are_named_with_the_reason() -> None:
         well, away, old, odd = hosts(page)
     assert (well["error"], len(well["jobs"])) == ("", 1)
     assert away["error"] == "no route to host"
-    assert old["error"] == "No such option: --feed"
+    assert old["error"] == "No such command"
     assert "can't be read" in odd["error"]
 
 

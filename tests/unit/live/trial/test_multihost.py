@@ -121,11 +121,12 @@ def test_other_versions_and_hosts_out_of_reach_are_said(
     ssh = tmp_path / "ssh"
     ssh.write_text("#!/bin/sh\necho 'no route to host' >&2\nexit 255\n")
     ssh.chmod(0o755)
-    assert main(["trial", "--host", "a", "--job", "x", f"--ssh={ssh}"]) == 1
+    monkeypatch.setenv("MLTCP_SSH", str(ssh))
+    assert main(["trial", "--host", "a", "--job", "x"]) == 1
     assert "a: no route to host" in capsys.readouterr().err
     ssh.write_text('#!/bin/sh\nshift\nexec "$@"\n')
     monkeypatch.setattr(multihost, "__version__", "0")
-    tool = f"--mltcp={sys.executable} -m mltcp_tools.cli.main"
-    assert main(["trial", "--host", "a", "--job", "x", f"--ssh={ssh}", tool]) == 1
+    monkeypatch.setenv("MLTCP_REMOTE", f"{sys.executable} -m mltcp_tools.cli.main")
+    assert main(["trial", "--host", "a", "--job", "x"]) == 1
     assert f"this host has mltcp-tools {__version__} and the trial 0" in capsys.readouterr().err
     assert main(["trial"]) == 2
