@@ -15,7 +15,7 @@ from netns.backends_here import fresh_and_loaded
 from netns.connected import Holder, holder
 from support.refused_calls import refusing
 
-from mltcp_tools.base.errors import UnknownError
+from mltcp_tools.base.errors import HostError, UnknownError
 from mltcp_tools.kernel.backends import struct_ops
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN
@@ -127,3 +127,24 @@ def test_first_algorithms_stay_while_unreadable(backend: Backend, attached: Hold
     )
     assert run.stdout == "False\n", run
     assert FIRST_PIN.exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("load",), ("load", "--replace"), ("unload", "--force"), ("unload", "--everything")],
+    ids=" ".join,
+)
+def test_read_only_pins_change_nothing(
+    backend: Backend, attached: Holder, command: tuple[str, ...]
+) -> None:
+    pins = PIN_ROOT.parent
+    script = f'mount --bind {pins} {pins} && mount -o remount,bind,ro {pins} && exec "$@"'
+    before = state_of(backend, attached)
+    run = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "-", sys.executable, "-c", MLTCP, *command],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == HostError.exit_code, run
+    assert f"{pins} can't be written to" in run.stderr
+    assert state_of(backend, attached) == before

@@ -92,7 +92,7 @@ class BpfBackend(Backend):
     def load(self, names: Sequence[str] | None = None, defaults: JobParams | None = None) -> Status:
         names = STANDARD if names is None else names
         checks.check_offered(self.name, names, _NAMES)
-        requirements.require_bpf(PIN_ROOT.parent)
+        requirements.require_change(PIN_ROOT.parent)
         requirements.require_whole_struct_ops()
         with exclusive("bpf"):
             self._clean_leftovers()
@@ -170,7 +170,7 @@ class BpfBackend(Backend):
             shutil.rmtree(PIN_ROOT)
 
     def unload(self, force: bool = False) -> int:
-        requirements.require_bpf(PIN_ROOT.parent)
+        requirements.require_change(PIN_ROOT.parent)
         with exclusive("bpf"):
             try:
                 flows = self.flows()
@@ -244,7 +244,7 @@ class BpfBackend(Backend):
         return struct_ops.build_here()
 
     def renew(self, defaults: JobParams | None = None) -> None:
-        requirements.require_bpf(PIN_ROOT.parent)
+        requirements.require_change(PIN_ROOT.parent)
         with exclusive("bpf"):
             names = struct_ops.registered()
             if not names:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from pathlib import Path
@@ -103,3 +104,10 @@ def require_bpf(bpffs: Path = Path("/sys/fs/bpf")) -> None:
         )
     if facts.mounted_at(bpffs) != "bpf":
         raise HostError(f"No BPF file system is mounted at {bpffs}: mount -t bpf bpf {bpffs}")
+
+
+def require_change(bpffs: Path) -> None:
+    """As require_bpf; HostError also where maps can be neither pinned nor unpinned."""
+    require_bpf(bpffs)
+    if not os.access(bpffs, os.W_OK):
+        raise HostError(f"{bpffs} can't be written to; run: mount -o remount,rw {bpffs}")

@@ -22,6 +22,7 @@ from mltcp_tools.kernel.host import facts, namespaces
 from mltcp_tools.kernel.host.cc_sockets import driven
 from mltcp_tools.kernel.host.leases import LEASES, Lease, leases
 from mltcp_tools.kernel.host.locks import RUN_DIR
+from mltcp_tools.kernel.native.requirements import require_change
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.all_jobs import Found, every_socket
 from mltcp_tools.live.attach.pidfd import Gone, put_back
@@ -53,7 +54,8 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
             f"Nothing was changed: this process lacks {' and '.join(sorted(missing))}; run it as"
             " root (sudo)."
         )
-    struct_ops.any_left()  # UnknownError while nothing has changed
+    if struct_ops.any_left() or PIN_ROOT.exists():
+        require_change(PIN_ROOT.parent)  # or an error while nothing has changed
     if dry_run:
         for sentence in left_on_host() or ["Nothing of MLTCP is on this host."]:
             say(sentence)
