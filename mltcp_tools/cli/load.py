@@ -110,7 +110,7 @@ def command(
     if ensure and (replace or defaults is not None):
         raise click.UsageError("--ensure can't be combined with --replace or parameters")
     if kernel.name == "bpf" and not allow_skipped_calls:
-        requirements.require_calls_of_process_1()
+        requirements.require_every_call(of_process_1=True)
     with _fine_stamps(tcp_usec_ts):
         if replace:
             from mltcp_tools.live.attach.replacement import replace_build

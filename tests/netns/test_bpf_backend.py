@@ -126,8 +126,8 @@ def test_a_kernel_that_skips_programs_is_refused(
     names = Path("/sys/kernel/btf/vmlinux").read_bytes()
     old = tmp_path / "vmlinux"
     old.write_bytes(names.replace(b"\0__bpf_prog_enter_recur\0", b"\0__bpf_prog_enter_other\0"))
-    whole = requirements.require_whole_struct_ops
-    monkeypatch.setattr(requirements, "require_whole_struct_ops", lambda: whole(old))
+    whole = requirements.require_every_call
+    monkeypatch.setattr(requirements, "require_every_call", lambda: whole(old))
     with pytest.raises(HostError, match=r"skips congestion controls in BPF.*use the kernel module"):
         backend.load()
     assert not PIN_ROOT.exists()

@@ -93,7 +93,7 @@ class BpfBackend(Backend):
         names = STANDARD if names is None else names
         checks.check_offered(self.name, names, _NAMES)
         requirements.require_change(PIN_ROOT.parent)
-        requirements.require_whole_struct_ops()
+        requirements.require_every_call()
         with exclusive("bpf"):
             self._clean_leftovers()
             present = struct_ops.registered()

@@ -72,24 +72,25 @@ def skips_for_process_1(btf: str) -> bool:
     return "\0init_owned\0" in btf
 
 
-def require_calls_of_process_1(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> None:
-    """Raise HostError on a kernel that skips programs while process 1 is the current one."""
-    if skips_for_process_1(btf.read_text(errors="replace")):
-        raise HostError(
-            f"This kernel ({platform.release()}) skips congestion controls in BPF while process 1"
-            " is the current one, and then takes chance numbers for their windows; use the kernel"
-            " module (mltcp load --backend kmod), or for tests give --allow-skipped-calls."
-        )
+def require_every_call(
+    btf: Path = Path("/sys/kernel/btf/vmlinux"), *, of_process_1: bool = False
+) -> None:
+    """Raise HostError on a kernel that skips congestion controls in BPF.
 
-
-def require_whole_struct_ops(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> None:
-    """Raise HostError on a kernel on which a congestion control in BPF may return anything."""
-    if skips_struct_ops(btf.read_text(errors="replace")):
-        raise HostError(
-            f"This kernel ({platform.release()}) skips congestion controls in BPF at times, and "
-            "then takes chance numbers for their windows; boot Linux 6.1 or newer, or use the "
-            "kernel module (mltcp load --backend kmod)."
-        )
+    of_process_1: also on one that skips them only while process 1 is the current one.
+    """
+    text = btf.read_text(errors="replace")
+    if skips_struct_ops(text):
+        when, instead = "at times", "boot Linux 6.1 or newer"
+    elif of_process_1 and skips_for_process_1(text):
+        when, instead = "while process 1 is the current one", "for tests: --allow-skipped-calls"
+    else:
+        return
+    raise HostError(
+        f"This kernel ({platform.release()}) skips congestion controls in BPF {when}, and then"
+        " takes chance numbers for their windows; use the kernel module (mltcp load --backend"
+        f" kmod), or {instead}."
+    )
 
 
 def require_bpf(bpffs: Path = Path("/sys/fs/bpf")) -> None:
