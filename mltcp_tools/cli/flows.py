@@ -105,7 +105,7 @@ def command(backend: str, as_json: bool) -> None:
     means that the flow behaves as its base, because it doesn't know its iterations, or no longer
     does. QUEUE-MS is the queueing delay now and that of a full queue. BY is how that is measured:
     microsecond timestamps tell the queue that the flow sends into, the round trip holds that of its
-    ACKs, too (see `mltcp load --tcp-usec-ts`). Where it says `two ways`, so much comes towards the
+    ACKs, too (see attach/README). Where it says `two ways`, so much comes towards the
     host that the flow doesn't go by it, and doesn't yield. SOURCE is who knows of its job's
     iterations, with their PERIOD and each flow's BYTES; `learned`: only what the flow has learned
     alone.

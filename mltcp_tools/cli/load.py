@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import click
 
-from mltcp_tools.cli.options import GAP, TOTAL, backend_option, list_option
+from mltcp_tools.cli.options import GAP, TOTAL, backend_option
 from mltcp_tools.cli.status import show_status
 from mltcp_tools.cli.text import say
 from mltcp_tools.kernel.backends import checks, get_backend
@@ -60,12 +57,6 @@ from mltcp_tools.kernel.native import requirements
     help="Load what isn't loaded, replace another build or what sockets run of an earlier load, and"
     " do nothing where all is as this tool would have it: for units and packages.",
 )
-@list_option(
-    "--tcp-usec-ts",
-    metavar="ROUTE,…",
-    help="Give new connections over the routes to these addresses or networks, or `default`, time"
-    " stamps of microseconds (kernel 6.7); `mltcp unload` takes them back.",
-)
 @click.option(
     "--allow-skipped-calls",
     is_flag=True,
@@ -83,7 +74,6 @@ def command(
     gap_s: float | None,
     replace: bool,
     ensure: bool,
-    tcp_usec_ts: tuple[str, ...],
     allow_skipped_calls: bool,
     as_json: bool,
 ) -> None:
@@ -92,9 +82,6 @@ def command(
     Any program can then choose one by setsockopt(TCP_CONGESTION). A flow behaves as its base
     algorithm until it has learned what its iterations look like, or is told. The kernel module
     always registers all of them.
-
-    With microsecond timestamps at both ends a flow tells the queue that it sends into from the one
-    that its ACKs wait in, so that jobs that send and receive at once interleave, too.
     """
     given = {
         "slope": slope,
@@ -111,32 +98,19 @@ def command(
         raise click.UsageError("--ensure can't be combined with --replace or parameters")
     if kernel.name == "bpf" and not allow_skipped_calls:
         requirements.require_every_call(of_process_1=True)
-    with _fine_stamps(tcp_usec_ts):
-        if replace:
-            from mltcp_tools.live.attach.replacement import replace_build
+    if replace:
+        from mltcp_tools.live.attach.replacement import replace_build
 
-            replace_build(kernel, defaults, say)
-            status = kernel.status()
-        elif ensure:
-            from mltcp_tools.live.attach.replacement import ensure_build
+        replace_build(kernel, defaults, say)
+        status = kernel.status()
+    elif ensure:
+        from mltcp_tools.live.attach.replacement import ensure_build
 
-            status = ensure_build(kernel, names or None, say)
-        else:
-            status = kernel.load(names or None, defaults)
+        status = ensure_build(kernel, names or None, say)
+    else:
+        status = kernel.load(names or None, defaults)
     show_status(status, as_json)
     if status.backend == "bpf" and (warning := requirements.may_miscount()):
         say(warning)
     if not replace and (other := checks.other_build(kernel, status)):
         say(other)
-
-
-@contextlib.contextmanager
-def _fine_stamps(destinations: tuple[str, ...]) -> Iterator[None]:
-    if not destinations:
-        yield
-        return
-    from mltcp_tools.live.attach.tcp_usec_ts import given
-
-    with given(destinations) as routes:
-        yield
-    say(f"Microsecond timestamps: {', '.join(routes) or 'the routes had them already'}.")

@@ -41,8 +41,7 @@ from mltcp_tools.kernel.host.locks import RUN_DIR
     "--json", "as_json", is_flag=True, help="Print what was there, or done, and what is left."
 )
 def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json: bool) -> None:
-    """Unregister the congestion controls, forget all jobs and tags, take microsecond timestamps
-    back.
+    """Unregister the congestion controls, and forget all jobs and tags.
 
     Without --force or --everything, the command refuses while a socket or another process uses
     them, and names it. The default of a network namespace has to be another one before, except
@@ -55,19 +54,14 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json:
             raise click.UsageError("--everything excludes --force and --backend")
         _take_off(dry_run, as_json)
         return
-    from mltcp_tools.live.attach.tcp_usec_ts import take_back
-
     was_there = _there()
     chosen = [get_backend(backend)] if backend != AUTO else was_there or [get_backend()]
     left = sum(each.unload(force) for each in chosen)
-    fine = take_back()
     if as_json:
         names = [each.name for each in was_there]
-        document = {"were_loaded": names, "sockets_that_run_on": left, "fine_stamps_off": fine}
+        document = {"were_loaded": names, "sockets_that_run_on": left}
         click.echo(json.dumps(document))
         return
-    if fine:
-        click.echo(f"Microsecond timestamps taken off: {', '.join(fine)}.", err=True)
     if not was_there:
         click.echo("Nothing was loaded.", err=True)
     elif left:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import ipaddress
 import os
 import socket
 from dataclasses import dataclass
@@ -22,10 +21,9 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import RTM_NEWROUTE
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
-from mltcp_tools.base.errors import HostError, UsageError
+from mltcp_tools.base.errors import HostError
 
 _TCP_USEC_TS = 1 << 4  # RTAX_FEATURE_TCP_USEC_TS of linux/rtnetlink.h
-_FIB_MATCH = 0x2000  # RTM_F_FIB_MATCH: the route itself, not what it comes to for an address
 _UNICAST = 1
 _LOCAL_TABLE = 255
 _STATES = 1 | 8 | 16  # RTNH_F_DEAD, _OFFLOAD, _LINKDOWN: the kernel says these, and takes none
@@ -63,30 +61,6 @@ def routes() -> list[Route]:
     ]
 
 
-def leading_to(destination: str) -> list[Route]:
-    """The route that leads to an address; those to a network, or `default`, that are so described.
-
-    Raises UsageError for what is neither, and HostError where there is none.
-    """
-    try:
-        network = None if destination == "default" else ipaddress.ip_network(destination)
-    except ValueError:
-        raise UsageError(
-            f"{destination!r} is no address, network (10.0.0.0/8) or `default`."
-        ) from None
-    if network is not None and "/" not in destination:
-        found = [_of_address(destination)]
-    else:
-        wanted = (str(network),) if network else ("0.0.0.0/0", "::/0")
-        found = [each for each in routes() if each.destination in wanted]
-    if not found:
-        raise HostError(
-            f"There is no route to {destination} in this network namespace; `ip route` lists those"
-            " that there are."
-        )
-    return found
-
-
 def set_fine(route: Route, fine: bool) -> None:
     """Give connections over the route microsecond timestamps, or not; all else of it stays as it
     is.
@@ -116,19 +90,6 @@ def set_fine(route: Route, fine: bool) -> None:
             f"The route to {route.destination} (table {route.table}) isn't what it was set to; see"
             " `ip route`, and end what else changes routes here."
         )
-
-
-def _of_address(address: str) -> Route:
-    try:
-        with IPRoute() as ip:
-            (message,) = ip.route("get", dst=address, flags=_FIB_MATCH)
-    except NetlinkError as error:
-        raise HostError(
-            f"There is no route to {address} in this network namespace ({os.strerror(error.code)})."
-        ) from None
-    if message["type"] != _UNICAST:
-        raise HostError(f"{address} is this host's own, or no single one's; name another host.")
-    return _route(message)
 
 
 def _route(message: Any) -> Route:

@@ -23,7 +23,6 @@ from mltcp_tools.live.agent.metrics import Metrics
 from mltcp_tools.live.agent.rules import Config, load_config
 from mltcp_tools.live.attach.privileges import require_capabilities
 from mltcp_tools.live.attach.restore import detach_jobs
-from mltcp_tools.live.attach.tcp_usec_ts import lent
 from mltcp_tools.live.priorities.live import LivePriorities
 from mltcp_tools.live.sources.messages import Mailbox
 from mltcp_tools.live.trial.standing import Prover
@@ -69,9 +68,6 @@ def run_agent(
         if config.priorities is not None:
             priorities = Priorities(stack.enter_context(LivePriorities(config.priorities)), say)
             follower.tell_flows(priorities.follow)
-        if config.tcp_usec_ts:
-            routes = stack.enter_context(lent(config.tcp_usec_ts))
-            say(f"Microsecond timestamps: {', '.join(routes) or 'the routes had them already'}.")
         prover = None
         if config.prove is not None:
             prover = stack.enter_context(Prover(config.prove, backend, say, time.monotonic()))
@@ -134,7 +130,7 @@ def _read_again(
     else:
         follower.replace_rules(new.rules)
         _say_rules(path, new, say)
-        for what in ("follow", "tcp_usec_ts", "priorities", "prove"):
+        for what in ("follow", "priorities", "prove"):
             if getattr(new, what) != getattr(config, what):
                 say(f"`{what}` takes effect when the agent restarts.")
         config = new

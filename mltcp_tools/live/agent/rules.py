@@ -5,7 +5,6 @@ The agent's configuration file is a list of such rules:
 
     follow: auto                 # or tracepoint, polling: how new sockets are noticed
     on_stop: detach              # or keep: what becomes of attached sockets when the agent stops
-    tcp_usec_ts: [10.0.0.0/8]    # routes (or default) with timestamps of microseconds meanwhile
     priorities:                  # leave it out for none
       interfaces: [eth0]         # by which the jobs send
       weight: none               # what goes first besides short bursts (mltcp lab priorities
@@ -62,7 +61,7 @@ ON_STOP = ("detach", "keep")
 _LARGEST = 1 << 20
 _TARGETS = ("pid", "tree", "command", "cgroup", "port", "netns", "user")
 _GIVEN = ("slope", "intercept")
-_TOP = ("rules", "follow", "on_stop", "tcp_usec_ts", "priorities", "prove")
+_TOP = ("rules", "follow", "on_stop", "priorities", "prove")
 _PROVE = ("share", "slower", "then", "period")
 _THEN = ("detach", "report")
 _PRIORITIES = ("interfaces", "weight", "levels", "controller")
@@ -113,14 +112,12 @@ class Rule:
 class Config:
     """The agent's configuration: the rules, of which the first that fits a process counts.
 
-    tcp_usec_ts: destinations (attach/tcp_usec_ts.py) whose routes have them while the agent runs.
     doubts: a sentence for each rule that is left out, or that may do less than it seems to.
     """
 
     rules: tuple[Rule, ...]
     follow: str = AUTO
     on_stop: str = "detach"
-    tcp_usec_ts: tuple[str, ...] = ()
     priorities: Prioritised | None = None
     prove: Standing | None = None
     doubts: tuple[str, ...] = ()
@@ -186,7 +183,6 @@ def parse_config(text: str, file: str) -> Config:
         rules=tuple(rules),
         follow=top.get("follow", choice(METHODS), AUTO),
         on_stop=top.get("on_stop", choice(ON_STOP), "detach"),
-        tcp_usec_ts=top.get("tcp_usec_ts", _list(_word), ()),
         priorities=_priorities(top.section("priorities", _PRIORITIES)),
         prove=_prove(top.section("prove", _PROVE)),
         doubts=tuple(doubts),

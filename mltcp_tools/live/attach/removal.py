@@ -28,7 +28,6 @@ from mltcp_tools.live.attach.all_jobs import Found, every_socket
 from mltcp_tools.live.attach.pidfd import Gone, put_back
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.state import STATE_DIR, StateFiles
-from mltcp_tools.live.attach.tcp_usec_ts import ROUTES_DIR, recorded, take_back
 
 Say = Callable[[str], None]
 
@@ -62,7 +61,7 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
         return
     problems: list[str] = []
     _stop_users(say)
-    for step in (before, _default_steps, _detach_attached, _switch_sockets, _routes, _unload):
+    for step in (before, _default_steps, _detach_attached, _switch_sockets, _unload):
         try:
             for sentence in step():
                 say(sentence)
@@ -71,7 +70,7 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
     left = left_on_host()
     if not left and not problems:
         _remove_records()
-        left = [str(each) for each in (STATE_DIR, ROUTES_DIR, LEASES) if each.exists()]
+        left = [str(each) for each in (STATE_DIR, LEASES) if each.exists()]
     for each in at_boot():
         say(f"Loads MLTCP again at the next boot unless you remove it: {each}.")
     if left or problems:
@@ -106,7 +105,6 @@ def left_on_host() -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         if states := StateFiles().read():
             found.append(f"{STATE_DIR} records {counted(len(states), 'job')}.")
-    found += [f"The route to {each.destination} has microsecond timestamps." for each in recorded()]
     return found
 
 
@@ -194,11 +192,6 @@ def _switch(found: Found) -> bool:
     except (Gone, MltcpError, OSError):
         return False  # seen again, and told, when all is looked at
     return True
-
-
-def _routes() -> list[str]:
-    """Take the microsecond timestamps off routes."""
-    return [f"The route to {each} has no microsecond timestamps any more." for each in take_back()]
 
 
 def _unload() -> list[str]:

@@ -19,7 +19,6 @@ from mltcp_tools.live.priorities.live import Prioritised
 FULL = """\
 follow: polling
 on_stop: keep
-tcp_usec_ts: [default, 10.0.0.0/8]
 rules:
   - job: gpt2
     cgroup: [job_1234, /slurm]
