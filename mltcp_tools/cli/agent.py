@@ -22,6 +22,16 @@ from mltcp_tools.live.agent.rules import CONFIG
 METRICS = "127.0.0.1:9477"
 """The address at which metrics are published unless told."""
 
+SHIPPED = {
+    "rules": "agent.yaml",
+    "unit": "mltcp-agent.service",
+    "alerts": "alerts.yaml",
+    "dashboard": "dashboard.json",
+    "slurm-task-prolog": "slurm/task-prolog",
+    "slurm-epilog": "slurm/epilog",
+}
+"""The words of `--print`, each with its file beside the agent's code."""
+
 
 @click.command()
 @shown_option(
@@ -32,8 +42,13 @@ METRICS = "127.0.0.1:9477"
     help="The rules: which processes belong to which job.",
 )
 @click.option("--check", is_flag=True, help="Only read the rules and say whether they are valid.")
-@click.option("--print-unit", is_flag=True, help="Print the unit for systemd, and end.")
-@click.option("--print-example", is_flag=True, help="Print an example of FILE, and end.")
+@click.option(
+    "--print",
+    "printed",
+    type=click.Choice(tuple(SHIPPED)),
+    metavar="WHAT",
+    help=f"Print a file that helps to run the agent, and end: {', '.join(SHIPPED)}.",
+)
 @click.option(
     "--metrics",
     is_flag=False,
@@ -47,25 +62,14 @@ METRICS = "127.0.0.1:9477"
     metavar="FILE",
     help="Write them to FILE, NAME.prom in the folder of node_exporter's textfile collector.",
 )
-@click.option(
-    "--print-slurm",
-    type=click.Choice(["task-prolog", "epilog"]),
-    help="Print that script for slurm.conf, and end.",
-)
-@click.option("--print-alerts", is_flag=True, help="Print alert rules for Prometheus, and end.")
-@click.option("--print-dashboard", is_flag=True, help="Print a dashboard for Grafana, and end.")
 @backend_option
 @click.option("--json", "as_json", is_flag=True, help="With --check: print the rules as JSON.")
 def command(
     config: Path,
     check: bool,
-    print_unit: bool,
-    print_example: bool,
-    print_slurm: str | None,
+    printed: str | None,
     metrics: str | None,
     metrics_file: Path | None,
-    print_alerts: bool,
-    print_dashboard: bool,
     backend: str,
     as_json: bool,
 ) -> None:
@@ -80,15 +84,8 @@ def command(
     from mltcp_tools.live.agent.agent import run_agent
     from mltcp_tools.live.agent.rules import load_config
 
-    shipped = {
-        "mltcp-agent.service": print_unit,
-        "agent.yaml": print_example,
-        "alerts.yaml": print_alerts,
-        "dashboard.json": print_dashboard,
-        f"slurm/{print_slurm}": bool(print_slurm),
-    }
-    for name in (name for name, wanted in shipped.items() if wanted):
-        text = (resources.files("mltcp_tools.live.agent") / name).read_text()
+    if printed:
+        text = (resources.files("mltcp_tools.live.agent") / SHIPPED[printed]).read_text()
         click.echo(text.replace("@MLTCP@", str(Path(sys.argv[0]).resolve())), nl=False)
         return
     if as_json and not check:

@@ -10,7 +10,6 @@ import click
 
 from mltcp_tools.base.columns import Cell, Column, Row, clip
 from mltcp_tools.base.units import endpoint, format_bytes, format_seconds
-from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import printable, queue_text, show_table
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Flow
@@ -72,7 +71,7 @@ def _row(flow: Flow, job: str, known: Metadata | None, owner: Driven | None) -> 
 def _by(flow: Flow) -> str | Cell:
     if flow.tcp_usec_ts:
         return "microsecond timestamps"
-    return Cell("two ways" if flow.two_way else "round trip", "quiet")
+    return Cell("bidirectional" if flow.two_way else "RTT", "quiet")
 
 
 def _namespace(flow: Flow, owner: Driven | None) -> str:
@@ -90,26 +89,8 @@ def as_document(known: Metadata | None) -> dict[str, object] | None:
     return None if known is None else dataclasses.asdict(known)
 
 
-@click.command()
-@backend_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
-def command(backend: str, as_json: bool) -> None:
-    """List every socket that runs an MLTCP congestion control, in all network namespaces.
-
-    With the kernel module, a connection without a job is left out until it loses something or
-    pauses after a burst of 16 KiB: until then nothing is known of it (`ss -ti` shows it).
-
-    PID is a process that has the socket, NETNS its network namespace (- for this one) and PORT the
-    local one. A flow that has no job but is sure of its iterations forms a job: what that
-    process sends to that peer. SENT, RATIO and RETRANS count in the present iteration. A ratio of -
-    means that the flow behaves as its base, because it doesn't know its iterations, or no longer
-    does. QUEUE-MS is the queueing delay now and that of a full queue. BY is how that is measured:
-    microsecond timestamps tell the queue that the flow sends into, the round trip holds that of its
-    ACKs, too (see attach/README). Where it says `two ways`, so much comes towards the
-    host that the flow doesn't go by it, and doesn't yield. SOURCE is who knows of its job's
-    iterations, with their PERIOD and each flow's BYTES; `learned`: only what the flow has learned
-    alone.
-    """
+def show_flows(backend: str, as_json: bool) -> None:
+    """Print the flows of a backend."""
     source = get_backend(backend)
     flows = source.flows()
     held = owners(flows)

@@ -12,7 +12,6 @@ import click
 from mltcp_tools.base.columns import Cell, Column, Row, clip
 from mltcp_tools.base.units import counted, format_bytes, format_seconds
 from mltcp_tools.cli.flows import as_document
-from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Job
@@ -51,7 +50,8 @@ def _row(job: Job, flows: int, known: Metadata | None) -> Row:
     )
 
 
-def _show_mine(name: str | None, as_json: bool) -> None:
+def show_own(name: str | None, as_json: bool) -> None:
+    """Print the user's own jobs (root: all) that the agent follows; only that of this name."""
     running = list(read_follower_states().values())
     names = {each.name for each in running}
     ended = [each for each in read_ended() if each.name not in names]
@@ -82,30 +82,8 @@ def _show_mine(name: str | None, as_json: bool) -> None:
         )
 
 
-@click.command()
-@backend_option
-@click.option(
-    "--mine",
-    is_flag=True,
-    help="Only jobs of your own processes (for root: all) that the agent follows, and how they go;"
-    " also those that ended in the last minutes; needs no privilege.",
-)
-@click.option("--job", "name", metavar="NAME", help="With --mine: only this one.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
-def command(backend: str, mine: bool, name: str | None, as_json: bool) -> None:
-    """List the jobs: the parameters their flows have, and who knows what of their iterations.
-
-    BURST and GAP are in force: bytes of a burst of one flow, and the silence that ends an
-    iteration; `learned` means by each flow itself. SOURCE is the source used (hooks in the
-    training loop, nccl, gloo; or `learned`, by the flows), with the PERIOD and the BYTES of a flow
-    that it found; finding sources takes `mltcp agent` or `attach --follow`. Flows without a job
-    that have learned their iterations are listed by process and peer.
-    """
-    if name and not mine:
-        raise click.UsageError("--job needs --mine")
-    if mine:
-        _show_mine(name, as_json)
-        return
+def show_jobs(backend: str, as_json: bool) -> None:
+    """Print the jobs of a backend, and what is known of their iterations."""
     source = get_backend(backend)
     untagged = Untagged()
     untagged.update(there := source.flows(), source.jobs())

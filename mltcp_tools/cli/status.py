@@ -13,7 +13,8 @@ import click
 from mltcp_tools.base.columns import Cell, Column, Row, clip
 from mltcp_tools.base.errors import HostError, UnknownError
 from mltcp_tools.base.units import format_bytes, format_seconds
-from mltcp_tools.cli.lazy import LazyGroup
+from mltcp_tools.cli.flows import show_flows
+from mltcp_tools.cli.jobs import show_jobs, show_own
 from mltcp_tools.cli.options import shown_option
 from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, checks, get_backend
@@ -101,39 +102,82 @@ def _status_of(name: str) -> Status:
         return Status(name, (), {}, (), {"error": str(error)})
 
 
-@click.group(
-    cls=LazyGroup,
-    invoke_without_command=True,
-    sections={
-        "Views": {
-            "jobs": "List the jobs, and what is known of their iterations.",
-            "flows": "List the flows that MLTCP controls.",
-        }
-    },
+@click.command(
+    epilog="""\b
+Examples:
+  mltcp status
+  mltcp status flows --json
+
+\b
+Exit codes of --check, the first that holds:
+  0    all is well
+  10   nothing is loaded
+  11   another build is loaded, or one from another installation
+  12   sockets run programs of an earlier load
+  13   the agent is enabled or was killed, and does not run
+  14   another program sets the congestion control of attached connections"""
 )
+@click.argument("view", type=click.Choice(("jobs", "flows")), required=False)
 @shown_option(
     "--backend",
     type=click.Choice((AUTO, *BACKENDS)),
     default=AUTO,
-    help="Show the eBPF programs (bpf) or the kernel module (kmod) only; auto: both.",
+    help="Show only the eBPF programs (bpf) or only the kernel module (kmod); auto: both.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON array, an object per backend.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @click.option(
-    "--check",
-    is_flag=True,
-    help="Print only what needs doing, and end with exit code 10 where nothing is loaded, 11 where"
-    " another build is, or one from elsewhere, 12 where sockets run programs of an earlier load, 13"
-    " where the agent is enabled or was killed, and doesn't run, 14 where another program sets the"
-    " congestion control of attached connections; the first of these that holds. 0: all is well.",
+    "--check", is_flag=True, help="Print only problems, and say by the exit code which it is."
 )
+@click.option(
+    "--mine",
+    is_flag=True,
+    help="With jobs: only your own jobs (root: all) that the agent follows, including those that"
+    " ended in the last minutes. Needs no privilege.",
+)
+@click.option("--job", "name", metavar="NAME", help="With --mine: only the job of this name.")
 @click.pass_context
-def command(ctx: click.Context, backend: str, as_json: bool, check: bool) -> None:
-    """Show the congestion controls in the kernel, the sockets that use them, and the jobs.
+def command(
+    ctx: click.Context,
+    view: str | None,
+    backend: str,
+    as_json: bool,
+    check: bool,
+    mine: bool,
+    name: str | None,
+) -> None:
+    """Show the loaded congestion controls, the number of sockets that use them, and the jobs.
 
-    The sockets are those that `mltcp status flows` lists.
+    `mltcp status jobs` lists the jobs. BURST is the size of a flow's burst and GAP the pause that
+    ends an iteration; `learned` means that each flow learns its own. PERIOD and BYTES are the
+    measured iteration time and bytes of a flow, and SOURCE is where they come from: hooks, nccl,
+    gloo, or learned (from the flows). Only `mltcp agent` and `mltcp attach --follow` find them.
+
+    `mltcp status flows` lists the sockets that run an MLTCP congestion control, in all network
+    namespaces. SENT, RATIO (of the burst), F and RETRANS are those of the current iteration; a
+    RATIO of - means that the flow behaves as its base. QUEUE-MS is the queueing delay now and that
+    of a full queue. BY is how they are measured: microsecond timestamps see one direction, RTT
+    both; `bidirectional` means that inbound traffic makes the RTT useless, so the flow ignores it
+    and does not yield.
+
+    In both, flows without a job that have learned their iterations form a job of their own,
+    `COMMAND[PID] to PEER`. The kernel module lists a connection without a job only after a loss or
+    a pause.
     """
-    if ctx.invoked_subcommand is not None:
-        return
+    if (mine and view != "jobs") or (check and view) or (name and not mine):
+        raise click.UsageError(
+            "--check takes no view, --mine belongs to `mltcp status jobs`, and --job to --mine"
+        )
+    if mine:
+        show_own(name, as_json)
+    elif view == "jobs":
+        show_jobs(backend, as_json)
+    elif view == "flows":
+        show_flows(backend, as_json)
+    else:
+        _show_all(ctx, backend, as_json, check)
+
+
+def _show_all(ctx: click.Context, backend: str, as_json: bool, check: bool) -> None:
     if check:
         from mltcp_tools.live.agent.health import problems
 

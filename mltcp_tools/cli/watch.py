@@ -67,7 +67,7 @@ def _row(view: JobView) -> Row:
         Cell("-" if view.overlap is None else f"{view.overlap:.0%}", _judged(view.overlap)),
         _gain(view.gain),
         queue_text(view.queue_us, view.full_queue_us),
-        "microsecond timestamps" if view.tcp_usec_ts else Cell("round trip", "quiet"),
+        "microsecond timestamps" if view.tcp_usec_ts else Cell("RTT", "quiet"),
         "-" if known is None else known.source,
         "-" if known is None else format_seconds(known.period_s),
     )

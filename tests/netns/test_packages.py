@@ -100,7 +100,7 @@ def test_install_upgrade_remove_purge(
     assert "valid, rules: 2" in inside("mltcp", "agent", "--check").stdout
     unit = (root / "lib/systemd/system/mltcp-agent.service").read_text()
     assert "\nExecStart=/usr/bin/mltcp agent\n" in unit
-    assert unit == inside("mltcp", "agent", "--print-unit").stdout
+    assert unit == inside("mltcp", "agent", "--print", "unit").stdout
     pages = {path.name for path in (root / "usr/share/man/man1").glob("mltcp*")}
     assert pages == {"mltcp.1.gz", *(f"mltcp-{name}.1.gz" for name in COMMANDS)}
     asked = (
@@ -150,7 +150,7 @@ def test_rpm_install_upgrade_remove(inside: Inside, root: Path, tmp_path: Path) 
     assert rules.read_text().endswith("# the operator's\n")
     assert rpm("-q", "mltcp-tools").startswith(f"mltcp-tools-{__version__}-2.")
     unit = (root / "usr/lib/systemd/system/mltcp-agent.service").read_text()
-    assert unit == inside("mltcp", "agent", "--print-unit").stdout
+    assert unit == inside("mltcp", "agent", "--print", "unit").stdout
     umount_proc(root)  # as in an image that is being made: what runs on this host isn't its own
     rpm("-e", "mltcp-tools")
     left = [*root.glob("usr/**/*mltcp*"), *root.glob("etc/mltcp/*")]

@@ -85,7 +85,7 @@ def test_refused_bpf_calls_change_nothing(
     backend: Backend, attached: Holder, command: tuple[str, ...], tmp_path: Path
 ) -> None:
     rules = tmp_path / "agent.yaml"
-    rules.write_text(mltcp("agent", "--print-example").stdout)
+    rules.write_text(mltcp("agent", "--print", "rules").stdout)
     places = {"PID": attached.pid, "RULES": rules, "RUN": tmp_path / "run"}
     before = state_of(backend, attached)
     run = mltcp(*(places.get(each, each) for each in command), code=errno.EPERM)

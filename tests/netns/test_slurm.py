@@ -77,7 +77,7 @@ class Cluster:
         (folder / "munge.key").chmod(0o400)
         for name in ("task-prolog", "epilog"):
             hook = folder / f"mltcp-{name}"
-            hook.write_text(self.run(str(MLTCP), "agent", "--print-slurm", name))
+            hook.write_text(self.run(str(MLTCP), "agent", "--print", f"slurm-{name}"))
             hook.chmod(0o755)
         # As at a site whose agent has another socket. Slurm runs it without a PATH.
         epilog = folder / "epilog"

@@ -175,7 +175,7 @@ def test_what_operators_run_needs_no_extra_and_nothing_above_it() -> None:
 
 def test_operators_commands_need_no_extra() -> None:
     commands = ("agent", "attach", "detach", "doctor", "flows", "jobs", "load", "priorities")
-    commands += ("connections", "lab", "record", "status", "trial", "unload", "watch")
+    commands += ("connections", "lab", "record", "serve", "status", "trial", "unload", "watch")
     assert_imports(",".join(EXTRAS), ["cli.main", "doctor", *(f"cli.{each}" for each in commands)])
 
 

@@ -98,12 +98,10 @@ def test_a_flow_that_goes_by_nothing_is_shown(
     assert main(["status", "flows"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "microsecond timestamps" in next(each for each in lines if "0.59/1.20" in each)
-    assert "two ways" in next(each for each in lines if "0.04/1.20" in each)
+    assert "bidirectional" in next(each for each in lines if "0.04/1.20" in each)
 
 
-@pytest.mark.parametrize(
-    ("both", "measured"), [(True, "microsecond timestamps"), (False, "round trip")]
-)
+@pytest.mark.parametrize(("both", "measured"), [(True, "microsecond timestamps"), (False, "RTT")])
 def test_the_queue_is_shown_and_how_it_is_measured(
     both: bool,
     measured: str,

@@ -18,13 +18,13 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.live.agent.rules import load_config, parse_config
 
 
-def printed(capsys: pytest.CaptureFixture[str], option: str) -> str:
-    assert main(["agent", option]) == 0
+def printed(capsys: pytest.CaptureFixture[str], what: str) -> str:
+    assert main(["agent", "--print", what]) == 0
     return capsys.readouterr().out
 
 
 def test_the_example_is_valid(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    text = printed(capsys, "--print-example")
+    text = printed(capsys, "rules")
     config = parse_config(text, "agent.yaml")
     assert [rule.job for rule in config.rules] == [r"slurm-{cgroup:job_(\d+)}", "recommender"]
     path = tmp_path / "agent.yaml"
@@ -53,7 +53,7 @@ def test_systemd_takes_the_unit(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [sys.executable])  # any program that is there will do
     unit = tmp_path / "mltcp-agent.service"
-    unit.write_text(printed(capsys, "--print-unit"))
+    unit.write_text(printed(capsys, "unit"))
     assert f"ExecStart={Path(sys.executable).resolve()} agent\n" in unit.read_text()
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
     assert "mltcp-agent" not in done.stderr
@@ -65,7 +65,7 @@ def test_the_unit_exposes_as_little_as_the_agent_can_do_with(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     unit = tmp_path / "mltcp-agent.service"
-    unit.write_text(printed(capsys, "--print-unit"))
+    unit.write_text(printed(capsys, "unit"))
     command = ["systemd-analyze", "security", "--offline=true", "--threshold=45", unit]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

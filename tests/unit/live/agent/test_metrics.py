@@ -218,7 +218,7 @@ def test_an_address_that_is_taken_is_said(served: tuple[Metrics, str]) -> None:
 
 
 def test_the_command_prints_the_alerts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["agent", "--print-alerts"]) == 0
+    assert main(["agent", "--print", "alerts"]) == 0
     (group,) = yaml.safe_load(capsys.readouterr().out)["groups"]
     assert [each["alert"] for each in group["rules"]] == list(SERIES)
 
@@ -343,7 +343,7 @@ def queries() -> dict[str, str]:
 def test_the_dashboard_shows_every_metric(
     served: tuple[Metrics, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["agent", "--print-dashboard"]) == 0
+    assert main(["agent", "--print", "dashboard"]) == 0
     printed = capsys.readouterr().out
     names = [each.name for each in served[0].registry.collect()]
     assert len(names) > 10
