@@ -17,6 +17,7 @@ from mltcp_tools.cli.options import backend_option, shown_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.hooks import AGENT_SOCKET
 from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.live.agent.dashboard import dashboard
 from mltcp_tools.live.agent.rules import CONFIG
 
 METRICS = "127.0.0.1:9477"
@@ -26,11 +27,12 @@ SHIPPED = {
     "rules": "agent.yaml",
     "unit": "mltcp-agent.service",
     "alerts": "alerts.yaml",
-    "dashboard": "dashboard.json",
     "slurm-task-prolog": "slurm/task-prolog",
     "slurm-epilog": "slurm/epilog",
 }
 """The words of `--print`, each with its file beside the agent's code."""
+
+DASHBOARD = "dashboard"
 
 
 @click.command()
@@ -45,9 +47,9 @@ SHIPPED = {
 @click.option(
     "--print",
     "printed",
-    type=click.Choice(tuple(SHIPPED)),
+    type=click.Choice((*SHIPPED, DASHBOARD)),
     metavar="WHAT",
-    help=f"Print a file that helps to run the agent, and end: {', '.join(SHIPPED)}.",
+    help=f"Print a file that helps to run the agent, and end: {', '.join((*SHIPPED, DASHBOARD))}.",
 )
 @click.option(
     "--metrics",
@@ -84,6 +86,9 @@ def command(
     from mltcp_tools.live.agent.agent import run_agent
     from mltcp_tools.live.agent.rules import load_config
 
+    if printed == DASHBOARD:
+        click.echo(json.dumps(dashboard(), indent=1))
+        return
     if printed:
         text = (resources.files("mltcp_tools.live.agent") / SHIPPED[printed]).read_text()
         click.echo(text.replace("@MLTCP@", str(Path(sys.argv[0]).resolve())), nl=False)

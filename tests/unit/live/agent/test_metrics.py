@@ -26,6 +26,7 @@ from support.watched_backend import WatchedBackend, event
 from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Flow, Job, Status
+from mltcp_tools.live.agent.dashboard import dashboard
 from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.metrics import Metrics, parse_address
 from mltcp_tools.live.agent.notices import Notices
@@ -328,10 +329,9 @@ def asked(port: int, query: str) -> list[dict[str, Any]]:
 
 def queries() -> dict[str, str]:
     """Every query of the dashboard, as Grafana would ask it for all hosts and jobs."""
-    follower_state = json.loads((ALERTS.parent / "dashboard.json").read_text())  # type: ignore[attr-defined]
     given = {"$__rate_interval": "10s", "$training_job": ".*", "$instance": ".*"}
     found = {}
-    for panel in follower_state["panels"]:
+    for panel in dashboard()["panels"]:
         for target in panel["targets"]:
             query = target["expr"]
             for name, value in given.items():
