@@ -58,12 +58,6 @@ DASHBOARD = "dashboard"
     metavar="[ADDRESS]",
     help=f"Publish metrics for Prometheus at ADDRESS (default {METRICS}).",
 )
-@click.option(
-    "--metrics-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write them to FILE, NAME.prom in the folder of node_exporter's textfile collector.",
-)
 @backend_option
 @click.option("--json", "as_json", is_flag=True, help="With --check: print the rules as JSON.")
 def command(
@@ -71,7 +65,6 @@ def command(
     check: bool,
     printed: str | None,
     metrics: str | None,
-    metrics_file: Path | None,
     backend: str,
     as_json: bool,
 ) -> None:
@@ -105,4 +98,4 @@ def command(
             say(f"{config}: {doubt}")
         return
     mailbox = Path(os.environ.get("MLTCP_AGENT_SOCKET") or AGENT_SOCKET)
-    run_agent(config, mailbox, get_backend(backend), say, metrics, metrics_file)
+    run_agent(config, mailbox, get_backend(backend), say, metrics)

@@ -39,14 +39,13 @@ def run_agent(
     backend: Backend,
     say: Callable[[str], None],
     metrics: str | None = None,
-    metrics_file: Path | None = None,
 ) -> None:
     """Follow the rules in the file until SIGTERM or SIGINT; SIGHUP reads them again.
 
     A file that can't be read or is wrong ends the agent at the start only; later the old rules stay
     in force and `say` gets the reason. mailbox: path of the socket that hooks send to.
-    metrics, metrics_file: where to publish metrics, see Metrics. Raises BusyError where an agent
-    runs already, HostError for what is missing, UnknownError where the kernel doesn't answer.
+    metrics: address at which to publish metrics. Raises BusyError where an agent runs already,
+    HostError for what is missing, UnknownError where the kernel doesn't answer.
     """
     require_capabilities()
     config = load_config(path)
@@ -60,11 +59,9 @@ def run_agent(
         Mailbox(mailbox) as box,
         Follower(config.rules, backend, say, config.follow, box, _LINGER_S) as follower,
     ):
-        if metrics is not None or metrics_file is not None:
-            follower.publish(stack.enter_context(Metrics(metrics, backend, metrics_file)))
-            places = [f"http://{metrics}/metrics"] if metrics is not None else []
-            places += [str(metrics_file)] if metrics_file is not None else []
-            say(f"Metrics: {', '.join(places)}.")
+        if metrics is not None:
+            follower.publish(stack.enter_context(Metrics(metrics, backend)))
+            say(f"Metrics: http://{metrics}/metrics.")
         if config.priorities is not None:
             priorities = Priorities(stack.enter_context(LivePriorities(config.priorities)), say)
             follower.tell_flows(priorities.follow)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mltcp_tools.base.errors import HostError, UsageError
@@ -21,14 +20,12 @@ from mltcp_tools.live.observe.iterations import JobIteration
 from mltcp_tools.live.observe.view import JobView
 
 if TYPE_CHECKING:
-    from prometheus_client import Counter, Histogram
     from prometheus_client.metrics import MetricWrapperBase
 
 _BUCKETS = tuple(round(0.01 * 2 ** (step / 2), 4) for step in range(28))
 """Upper ends of the histogram's buckets, seconds: 10 ms to 2 minutes, each 41 % above the last."""
 
 _BUILD_EVERY_S = 60.0
-_WRITE_EVERY_S = 5.0
 
 _LABELS = ("training_job",)
 """Not `job`, which Prometheus itself gives to what it scrapes."""
@@ -47,15 +44,10 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class Metrics(Closing):
-    """The metrics that the agent publishes. A context manager.
+    """The metrics that the agent serves at an address. A context manager."""
 
-    address: to serve them at, None for nowhere. file: to write them to every few seconds, for
-    node_exporter's textfile collector, None for none; it goes when the agent ends.
-    """
-
-    def __init__(self, address: str | None, backend: Backend, file: Path | None = None) -> None:
-        if file is not None and file.suffix != ".prom":
-            raise UsageError(f"{file}: node_exporter reads only files whose names end in .prom.")
+    def __init__(self, address: str, backend: Backend) -> None:
+        host, port = parse_address(address)
         try:
             import prometheus_client as prometheus
         except ModuleNotFoundError as error:
@@ -63,22 +55,19 @@ class Metrics(Closing):
                 f"Metrics need the Python package {error.name}, which is not installed;"
                 f" {how_to_bring('metrics')}."
             ) from error
-        self._prometheus = prometheus
         self._backend = backend
         self._build_at_s = 0.0
         self.registry = prometheus.CollectorRegistry()
-        self._iteration = self._histogram(
-            "mltcp_job_iteration_seconds", "Duration of the iterations of a job on this host."
+        self._iteration = prometheus.Histogram(
+            "mltcp_job_iteration_seconds",
+            "Duration of the iterations of a job on this host.",
+            _LABELS,
+            buckets=_BUCKETS,
+            registry=self.registry,
         )
-        self._sent = self._counter(
-            "mltcp_job_acknowledged_bytes_total", "Bytes acknowledged in the job's iterations."
-        )
-        self._again = self._counter(
-            "mltcp_job_retransmitted_segments_total",
-            "Segments retransmitted in the job's iterations.",
-        )
-        self._yields = self._counter(
-            "mltcp_job_yields_total", "Times that the job's flows yielded."
+        self._sent, self._again, self._yields = (
+            prometheus.Counter(f"mltcp_job_{name}_total", text, _LABELS, registry=self.registry)
+            for name, text in _COUNTERS.items()
         )
         self._gauges = {
             name: prometheus.Gauge(f"mltcp_job_{name}", text, _LABELS, registry=self.registry)
@@ -114,34 +103,10 @@ class Metrics(Closing):
         )
         self._known: set[str] = set()
         self._yielded: dict[int, int] = {}
-        self._file, self._write_at_s = file, 0.0
-        self._write()
-        self._serving = None
-        if address is not None:
-            host, port = parse_address(address)
-            try:
-                self._serving = prometheus.start_http_server(port, host, self.registry)
-            except OSError as error:
-                raise HostError(f"{address} can't serve metrics: {error.strerror}.") from error
-
-    def _write(self) -> None:
-        """Renew the file; a reader finds the old one or the new one."""
-        if self._file is None:
-            return
         try:
-            self._prometheus.write_to_textfile(str(self._file), self.registry)
+            self._server, self._thread = prometheus.start_http_server(port, host, self.registry)
         except OSError as error:
-            raise HostError(
-                f"Metrics can't be written to {self._file}: {error.strerror}."
-            ) from None
-
-    def _counter(self, name: str, text: str) -> Counter:
-        return self._prometheus.Counter(name, text, _LABELS, registry=self.registry)
-
-    def _histogram(self, name: str, text: str) -> Histogram:
-        return self._prometheus.Histogram(
-            name, text, _LABELS, buckets=_BUCKETS, registry=self.registry
-        )
+            raise HostError(f"{address} can't serve metrics: {error.strerror}.") from error
 
     def iterated(self, iterations: Iterable[JobIteration], names: Mapping[int, str]) -> None:
         """These have ended. names: of jobs by id; those of others don't count."""
@@ -186,9 +151,6 @@ class Metrics(Closing):
         if now_s >= self._build_at_s:
             self._build_at_s = now_s + _BUILD_EVERY_S
             self._show_build()
-        if now_s >= self._write_at_s:
-            self._write_at_s = now_s + _WRITE_EVERY_S
-            self._write()
 
     def _count_yields(self, flows: Sequence[Flow], names: Mapping[int, str]) -> None:
         """Add what each flow yielded since the last look; a flow's own count ends with it."""
@@ -213,14 +175,10 @@ class Metrics(Closing):
             _remove(metric, name)
 
     def close(self) -> None:
-        """Serve no longer, and remove the file; closing twice is fine."""
-        if self._serving is not None:
-            server, thread = self._serving
-            server.shutdown()
-            server.server_close()
-            thread.join()
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
+        """Serve no longer; closing twice is fine."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
 
 def _remove(metric: MetricWrapperBase, name: str) -> None:
@@ -229,6 +187,11 @@ def _remove(metric: MetricWrapperBase, name: str) -> None:
         metric.remove(name)
 
 
+_COUNTERS = {
+    "acknowledged_bytes": "Bytes acknowledged in the job's iterations.",
+    "retransmitted_segments": "Segments retransmitted in the job's iterations.",
+    "yields": "Times that the job's flows yielded.",
+}
 _GAUGES = {
     "flows": "Connections of the job on this host.",
     "communication_ratio": "Share of the latest iteration in which the job communicated.",

@@ -38,6 +38,10 @@ ALERTS = resources.files("mltcp_tools.live.agent") / "alerts.yaml"
 NAMES = {1: "gpt2"}
 
 
+def own_address() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]
@@ -74,7 +78,7 @@ class Loaded(WatchedBackend):
 
 @pytest.fixture
 def served() -> Iterator[tuple[Metrics, str]]:
-    address = f"127.0.0.1:{free_port()}"
+    address = own_address()
     with Metrics(address, Loaded([Job(1, "gpt2")], [], [])) as metrics:
         metrics.iterated([iteration(n) for n in (1, 2, 3)], NAMES)
         metrics.lost(2)
@@ -119,7 +123,7 @@ def test_an_agent_that_no_longer_looks_is_seen_by_its_timestamp(
 ) -> None:
     name = "mltcp_agent_last_update_timestamp_seconds"
     monkeypatch.setattr(time, "time", lambda: 1000.0)
-    with Metrics(None, Loaded([], [], [])) as metrics:
+    with Metrics(own_address(), Loaded([], [], [])) as metrics:
         assert metrics.registry.get_sample_value(name) == 1000.0
         monkeypatch.setattr(time, "time", lambda: 1001.0)
         metrics.lost(1)
@@ -129,32 +133,9 @@ def test_an_agent_that_no_longer_looks_is_seen_by_its_timestamp(
 
 
 def test_help_texts_are_the_same_in_all_versions() -> None:
-    """node_exporter refuses files of two agents whose texts differ, so none may ever change."""
-    with Metrics(None, Loaded([], [], [])) as metrics:
+    with Metrics(own_address(), Loaded([], [], [])) as metrics:
         texts = {each.name: each.documentation for each in metrics.registry.collect()}
     assert texts == HELP
-
-
-def test_node_exporter_finds_the_same_in_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "mltcp.prom"
-    backend = Loaded([Job(1, "gpt2")], [], [])
-    with Metrics(None, backend, file) as metrics:
-        metrics.iterated([iteration(1)], NAMES)
-        metrics.show([view()], [], now_s=1.0)
-        written = file.read_text()
-        assert written == generate_latest(metrics.registry).decode()
-        assert 'mltcp_job_flows{training_job="gpt2"} 4.0' in written
-        metrics.show([], [], now_s=100.0)
-        assert "gpt2" not in file.read_text()
-    assert list(tmp_path.iterdir()) == []  # what an agent that has ended knew is no news
-
-
-def test_a_file_that_node_exporter_would_not_read_is_refused(tmp_path: Path) -> None:
-    backend = Loaded([], [], [])
-    with pytest.raises(UsageError, match=r"end in \.prom"):
-        Metrics(None, backend, tmp_path / "mltcp.txt")
-    with pytest.raises(HostError, match="can't be written"):
-        Metrics(None, backend, tmp_path / "none" / "mltcp.prom")
 
 
 def test_what_was_unloaded_is_published_as_stale() -> None:
@@ -163,7 +144,7 @@ def test_what_was_unloaded_is_published_as_stale() -> None:
             return False
 
     backend = Gone([Job(1, "gpt2")], [], [])
-    with Metrics(None, backend) as metrics:
+    with Metrics(own_address(), backend) as metrics:
         metrics.show([view()], [], now_s=1.0)
         learning = Learning({}, backend, Notices(print))
         learning.metrics = metrics
@@ -194,7 +175,7 @@ def test_a_job_of_which_little_was_known_ends(monkeypatch: pytest.MonkeyPatch) -
         del metric._metrics[values]
 
     monkeypatch.setattr(MetricWrapperBase, "remove", remove)
-    with Metrics(None, Loaded([], [], [])) as metrics:
+    with Metrics(own_address(), Loaded([], [], [])) as metrics:
         metrics.show([dataclasses.replace(view(), overlap=None)], [], now_s=1.0)
         metrics.show([], [], now_s=2.0)
         assert b"gpt2" not in generate_latest(metrics.registry)
@@ -266,7 +247,7 @@ def test_prometheus_fires_each_alert_for_its_own_fault_only(tmp_path: Path) -> N
     for rule in rules["groups"][0]["rules"]:
         rule["for"] = "2s"
     (tmp_path / "alerts.yaml").write_text(json.dumps(rules))
-    well, ill, nobody = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    well, ill, nobody = (own_address() for _ in range(3))
     scrape = {"job_name": "mltcp", "static_configs": [{"targets": [well, ill, nobody]}]}
     backend = Well([Job(1, "gpt2")], [], [])
     slower = dataclasses.replace(view(), overlap=0.8, gain=Gain(-0.05, -0.08, -0.02, 0.01, 8))
