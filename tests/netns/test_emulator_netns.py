@@ -11,15 +11,15 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.emulator_processes import Emulator, read_document
+from support.emulator_processes import Emulator
 
 from mltcp_tools.kernel.host.facts import available_congestion_controls
 
@@ -42,8 +42,7 @@ class Link:
         return self.emulator(self.server, "server", f"--port={PORT}")
 
     def run_client(self, *options: str) -> Emulator:
-        arguments = [SERVER, f"--port={PORT}", "--timeout=2s", *options]
-        return self.emulator(self.client, "client", *arguments)
+        return self.emulator(self.client, "client", SERVER, f"--port={PORT}", *options)
 
 
 def ip(*arguments: str) -> None:
@@ -80,7 +79,7 @@ def sockets(namespace: str) -> str:
 
 
 @pytest.mark.parametrize("cc", ["reno", "cubic"])
-@pytest.mark.parametrize("direction", ["send", "receive"])
+@pytest.mark.parametrize("direction", ["send", "both"])
 def test_congestion_control_per_socket(link: Link, cc: str, direction: str) -> None:
     if cc not in available_congestion_controls():
         pytest.skip(f"this kernel has no {cc}")
@@ -89,9 +88,9 @@ def test_congestion_control_per_socket(link: Link, cc: str, direction: str) -> N
         server.port()
         with link.run_client(*options, f"--cc={cc}", f"--direction={direction}"):
             server.wait_for("connected: 3 flow")
-            sending = link.client if direction == "send" else link.server
-            found = re.findall(r"^\s+(\S+) wscale", sockets(sending), re.MULTILINE)
-            assert found == [cc] * 3
+            for sending in (link.client, *([link.server] if direction == "both" else [])):
+                found = re.findall(r"^\s+(\S+) wscale", sockets(sending), re.MULTILINE)
+                assert found == [cc] * 3
 
 
 def test_restricted_congestion_control_without_privilege() -> None:
@@ -110,76 +109,30 @@ def test_restricted_congestion_control_without_privilege() -> None:
     assert "is restricted on this host; run as root, or add it" in done.stderr
 
 
-def test_server_killed_in_a_burst(link: Link, tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    with link.run_server() as server:
-        server.port()
-        # 2 MB take about a second here.
-        with link.run_client("--bytes=2MB", "--compute=1ms", "--output", str(path)) as client:
-            wait_for_line(client, " 1 ")
-            server.process.kill()
-            code, _, err = client.end()
-    assert code == 1
-    assert re.fullmatch(r"mltcp: error: The server at .* disappeared in iteration \d .*\n", err)
-    document = read_document(path)
-    assert document["error"] in err
-    assert len(document["iterations"]) >= 1
-
-
 @pytest.mark.parametrize(
     ("compute", "size"), [("1ms", "2MB"), ("30s", "20kB")], ids=["in a burst", "in compute"]
 )
-def test_link_down(link: Link, tmp_path: Path, compute: str, size: str) -> None:
-    path = tmp_path / "result.json"
-    options = [f"--bytes={size}", f"--compute={compute}", "--output", str(path)]
+def test_link_down(link: Link, compute: str, size: str) -> None:
     with link.run_server() as server:
         server.port()
-        with link.run_client(*options) as client:
+        with link.run_client(f"--bytes={size}", f"--compute={compute}") as client:
             server.wait_for("connected")
-            wait_for_line(client, " s ")
+            time.sleep(0.2)
             ip("-n", link.server, "link", "set", "up0", "down")
             code, _, err = client.end()
     assert code == 1
     assert "disappeared in iteration" in err
     assert len(err.splitlines()) == 1
-    assert read_document(path)["error"] in err
-
-
-def test_server_stopped(link: Link) -> None:
-    with link.run_server() as server:
-        server.port()
-        with link.run_client("--bytes=2MB", "--compute=1ms") as client:
-            wait_for_line(client, " s ")
-            server.process.send_signal(signal.SIGSTOP)
-            code, _, err = client.end()
-    assert code == 1
-    assert "nothing moved for 2 s" in err
-
-
-def test_nobody_listens(link: Link) -> None:
-    with link.run_client("--bytes=2MB", "--compute=1ms") as client:
-        code, _, err = client.end()
-    assert code == 1
-    assert "can't be reached (connection refused)" in err
 
 
 def test_client_vanishes(link: Link) -> None:
     with link.emulator(link.server, "server", f"--port={PORT}", "--timeout=2s") as server:
         server.port()
         with link.run_client("--bytes=2MB", "--compute=1ms") as client:
-            wait_for_line(client, " s ")
+            server.wait_for("connected")
             ip("-n", link.client, "link", "set", "up0", "down")
             client.process.kill()
             server.wait_for(rf"{CLIENT} port \d+ lost \(.*\)")
         ip("-n", link.client, "link", "set", "up0", "up")
         with link.run_client("--bytes=20kB", "--compute=1ms", "--iterations=2") as client:
             assert client.end()[0] == 0
-
-
-def wait_for_line(client: Emulator, text: str) -> None:
-    """Read interval lines up to one with `text`."""
-    assert client.process.stdout is not None
-    line = b""
-    while text.encode() not in line or line.startswith(b"Interval"):
-        line = client.process.stdout.readline()
-        assert line

@@ -237,7 +237,7 @@ def test_interrupted_it_leaves_what_was_measured_and_no_process(bench: Bench) ->
     ("settings", "code", "sentence"),
     [
         (
-            {"variants": "x: {cc: cubic}", "direction": "receive"},
+            {"variants": "x: {cc: cubic}", "direction": "both"},
             2,
             "across machines jobs can only",
         ),

@@ -61,7 +61,9 @@ def test_bidirectional_traffic_is_not_dropped_in_host_queues() -> None:
     with RunLock() as lock, Network(lock.id, link, {}, 1, both_ways=True) as network:
         found = network.read_back()
         _send(network, size, back=True)
-        there, back = network.counters(), network.counters(reverse=True)
+        there = network.counters()
+        with inside(network.far):
+            back = link_counters(BOTTLENECK, link)
         with inside(network.receiver), IPRoute() as ip:
             (interface,) = ip.link_lookup(ifname="to-router")
             qdiscs = [each for each in ip.get_qdiscs(index=interface) if each["index"] == interface]
@@ -234,7 +236,9 @@ def test_a_senders_packets_pass_the_bottleneck_one_by_one() -> None:
             while left:
                 left -= len(receiver.recv(65536))
             thread.join()
-        forward, back = network.counters(), network.counters(reverse=True)
+        forward = network.counters()
+        with inside(network.far):
+            back = link_counters(BOTTLENECK, network.link)
     assert forward.bytes > size
     # No packet was larger than the MTU and its header, though tbf counts a super-packet as one.
     assert forward.bytes / forward.packets <= 1514

@@ -93,10 +93,9 @@ def test_tables_of_a_run(experiment: Path, tmp_path: Path) -> None:
     assert environment["namespace_sysctls"]["net.ipv4.tcp_no_metrics_save"] == "1"
 
 
-@pytest.mark.parametrize("direction", ["receive", "both"])
-def test_other_directions(tmp_path: Path, direction: str) -> None:
+def test_jobs_that_send_both_ways(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    experiment = load_experiment(write(tmp_path, CUBIC_RENO, direction))
+    experiment = load_experiment(write(tmp_path, CUBIC_RENO, "both"))
     run_experiment(experiment.override(variants=("reno",), repetitions=1, alone=False), folder)
     assert len(table(folder, "iterations").query("job == 'other'")) == 9
 
@@ -138,9 +137,9 @@ LINKS = """\
 name: links
 links: {one: {rate: 100mbit, queue: 30kB}, two: {rate: 100mbit, queue: 30kB}}
 jobs:
-  - {name: a, bytes: 100kB, compute: 20ms, links: [one], flows: 3, split: [2, 1, 1], active: 2}
+  - {name: a, bytes: 100kB, compute: 20ms, links: [one], flows: 3, split: [2, 1, 1]}
   - {name: b, bytes: 100kB, compute: 20ms, links: [two, one], direction: both, chunk: 10kB}
-  - {name: c, bytes: 100kB, compute: 20ms, links: [two], rate: 50mbit}
+  - {name: c, bytes: 100kB, compute: 20ms, links: [two]}
 variants: {reno: {cc: reno}}
 iterations: 6
 repetitions: 1
@@ -159,9 +158,7 @@ def test_several_links_and_all_ways_of_a_burst(tmp_path: Path) -> None:
     assert (bursts["first_end_s"] > bursts["start_s"]).all()
     assert (bursts["first_end_s"] <= bursts["end_s"]).all()
     samples = table(folder, "samples").query("variant == 'reno' and job == 'a'")
-    assert samples.groupby("iteration")["flow"].nunique().to_dict() == dict.fromkeys(range(1, 7), 2)
-    slowest = bursts.query("job == 'c'")
-    assert ((slowest["end_s"] - slowest["start_s"]) >= 100_000 * 8 / 50_000_000).all()
+    assert samples.groupby("iteration")["flow"].nunique().to_dict() == dict.fromkeys(range(1, 7), 3)
     environment = json.loads((folder / "environment.json").read_text())
     assert set(environment["network"]["links"]) == {"one", "two"}
 

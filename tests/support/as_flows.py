@@ -101,9 +101,9 @@ def _crossed(experiment: Experiment, repetition: int, task: Task) -> tuple[dict[
     if program is None:
         ahead = [names.index(name) for name in experiment.job(task.name).links] or [0]
         back = [max(1, len(names)) + number for number in ahead]
-        ways = {"send": [ahead], "receive": [back], "both": [ahead, back]}[spec.direction]
+        ways = [ahead, back] if spec.direction == "both" else [ahead]
         size = spec.bytes_per_iteration / spec.bursts
-        return {n: size for way in ways for n in way}, spec.active or spec.flows
+        return {n: size for way in ways for n in way}, spec.flows
     used = dict(zip(connections(program.tasks), (ahead for ahead, _ in program.paths), strict=True))
     crossed: dict[int, float] = defaultdict(float)
     for step in program.tasks:
@@ -121,7 +121,7 @@ def lag_s(experiment: Experiment, spec: JobSpec) -> float:
     timeout of idling (RFC 2861; the kernel's tcp_slow_start_after_idle), 10 segments at least, and
     doubles it every round trip.
     """
-    link, flows = experiment.link, spec.active or spec.flows
+    link, flows = experiment.link, spec.flows
     rtt_s = BASE_RTT_S + link.delay
     packet_s = FRAME * 8 / link.rate
     full = (rtt_s / packet_s + link.queue / FRAME) / flows

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import select
 import socket
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from mltcp_tools.kernel.host.programs import module_command
 
@@ -74,9 +71,3 @@ class Emulator:
         """Wait for the end: exit code, stdout, stderr."""
         out, err = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, out.decode(), self.said + err.decode()
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """The result document a client wrote."""
-    document: dict[str, Any] = json.loads(path.read_text())
-    return document

@@ -111,9 +111,7 @@ def _least_s(run: Run, view: ExperimentJob) -> float | None:
     crossed = [rates.get(name) for name in view.links] or list(rates.values())
     if not view.bytes or not crossed or not all(crossed) or view.direction == "both":
         return None
-    payload_bps = min(rate for rate in crossed if rate) * payload_share(run)
-    own_bps = view.rate or payload_bps
-    return view.bytes * 8 / min(payload_bps, own_bps)
+    return view.bytes * 8 / (min(rate for rate in crossed if rate) * payload_share(run))
 
 
 def payload_share(run: Run) -> float:

@@ -120,8 +120,6 @@ def _unlike_the_schedules(run: Run) -> str | None:
     """Return the reason why a burst alone doesn't show how long the link is taken, if any."""
     if run.experiment.neighbours:
         return "Neighbours share the link"
-    if any(job.rate for job in run.experiment.jobs.values()):
-        return "Jobs of limited rate leave others a part of the link"
     return None
 
 

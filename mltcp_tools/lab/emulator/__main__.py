@@ -47,7 +47,7 @@ def _main() -> None:
     elif said.role == "client":
         name, spec, trace_s = control.read_job()
         options = ClientOptions(said.host, said.port, name, SILENCE_S, trace_s)
-        run_client(spec, options, output=None, as_json=True, control=control)
+        run_client(spec, options, as_json=True, control=control)
     else:
         run_rank(control)
 

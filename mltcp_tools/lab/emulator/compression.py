@@ -41,8 +41,8 @@ class Compression:
     number: int = 0
 
     def sizes(self, shares: Sequence[int]) -> list[int]:
-        """Return the remainder of each flow's share, bytes; 0 for one that idles."""
-        return [share and max(LEAST_SHARE, round(share * self.to)) for share in shares]
+        """Return the remainder of each flow's share, bytes."""
+        return [max(LEAST_SHARE, round(share * self.to)) for share in shares]
 
     def seconds(self, shares: Sequence[int]) -> float:
         """Return the time that compressing them takes."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.lab.emulator.assignment import Assignment
@@ -16,7 +14,7 @@ from mltcp_tools.lab.emulator.client import Client, ClientOptions
 from mltcp_tools.lab.emulator.control import Control
 from mltcp_tools.lab.emulator.job import JobSpec
 from mltcp_tools.lab.emulator.ranks import Rank
-from mltcp_tools.lab.emulator.report import Result, check_output, summary_text, write_document
+from mltcp_tools.lab.emulator.report import Iteration, iteration_text, summary_text
 from mltcp_tools.lab.emulator.server import Server
 
 SILENCE_S = 10.0
@@ -41,33 +39,26 @@ def run_server(
 
 
 def run_client(
-    spec: JobSpec,
-    options: ClientOptions,
-    *,
-    output: Path | None,
-    as_json: bool,
-    control: Control | None = None,
+    spec: JobSpec, options: ClientOptions, *, as_json: bool, control: Control | None = None
 ) -> None:
-    """Run a job and write its result: to `output`, and to stdout as JSON or as text.
+    """Run a job and write its result to stdout: as JSON, or as text, a line per iteration.
 
-    A run that fails or is interrupted writes what it measured, then raises what ended it. Under a
-    parent's control only the result document is written, no text.
+    A run that fails or is interrupted writes what it measured, then raises what ended it.
     """
-    if output is not None:
-        check_output(output)
-    lines = None if as_json or control is not None else sys.stdout
-    client = Client(spec, options, lines, control)
-    _run(client, control, lambda: _write(client.result, output, as_json, text=lines is not None))
+    client = Client(spec, options, control, None if as_json else _print)
+    _run(client, control, as_json=as_json)
+
+
+def _print(iteration: Iteration) -> None:
+    print(iteration_text(iteration), flush=True)
 
 
 def run_rank(control: Control) -> None:
     """Run one rank of a job with a pattern, which the parent describes; the result to stdout."""
-    assignment = Assignment.read(control.read_rank())
-    rank = Rank(assignment, control)
-    _run(rank, control, lambda: _write(rank.result, None, True, text=False))
+    _run(Rank(Assignment.read(control.read_rank()), control), control, as_json=True)
 
 
-def _run(job: Client | Rank, control: Control | None, write: Callable[[], None]) -> None:
+def _run(job: Client | Rank, control: Control | None, *, as_json: bool) -> None:
     """Run a job, write what it measured however it ended, and tell the parent."""
     result = job.result
     try:
@@ -80,7 +71,7 @@ def _run(job: Client | Rank, control: Control | None, write: Callable[[], None])
         raise
     finally:
         with _uninterrupted():
-            write()
+            print(json.dumps(result.document()) if as_json else summary_text(result))
         if control is not None:
             if result.error is None:
                 control.done()
@@ -96,12 +87,3 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _write(result: Result, output: Path | None, as_json: bool, *, text: bool) -> None:
-    if output is not None:
-        write_document(result.document(), output)
-    if as_json:
-        print(json.dumps(result.document()))
-    elif text and (result.iterations or result.error is None):
-        print(summary_text(result))

@@ -83,27 +83,18 @@ class Flow:
         share: int,
         direction: Direction,
         now: float,
-        *,
-        chunk: int | None = None,
-        limited: bool = False,
+        chunk: int | None,
     ) -> None:
         """Start burst `number`, of `share` bytes; hands the first of them over.
 
-        chunk: bytes by which both ends take turns. limited: nothing but what `allow_share` allows.
+        chunk: bytes that each end sends at a time, the next once as many have arrived.
         """
-        up = 0 if direction == "receive" else share
-        down = 0 if direction == "send" else share
-        self._header = BurstHeader(number, up, down)
+        self._header = BurstHeader(number, share, 0 if direction == "send" else share)
         self.progress = Progress(self.sock, now)
         self._chunk = chunk
-        allowed = 0 if limited else chunk
-        self.outgoing = Outgoing(self._header.pack(), self._header.payload_up(), allowed)
+        self.outgoing = Outgoing(self._header.pack(), self._header.payload_up(), chunk)
         self.incoming = Incoming(self._header.payload_down(), Confirmation.LAYOUT.size)
         self.outgoing.pump(self.sock)
-
-    def allow_share(self, share: float) -> None:
-        """Let that share of the burst's bytes go."""
-        self.outgoing.allow(None if share >= 1 else int(share * self._header.payload_up()))
 
     def receive(self) -> bool:
         """Take what has arrived; True when the flow's part of the burst is confirmed."""
@@ -116,9 +107,8 @@ class Flow:
     def finish(self) -> None:
         """Check the confirmation, which has arrived. Raises ProtocolError."""
         confirmation = Confirmation.unpack(self.incoming.record)
-        sent = max(self._header.up, BurstHeader.LAYOUT.size)
         number = self._header.number & 0xFFFFFFFF
-        if (confirmation.number, confirmation.received) != (number, sent):
+        if (confirmation.number, confirmation.received) != (number, self._header.up):
             raise ProtocolError("it confirmed another burst than the one under way")
         self.server_retransmits = confirmation.retransmits
 
@@ -150,20 +140,18 @@ def connect_flows(spec: JobSpec, peer: Peer) -> tuple[list[Flow], str]:
             )
             with peer.errors(where):
                 flow.sock.sendall(hello.pack())
-        servers_cc = ""
         for flow in flows:
             with peer.errors(where):
                 welcome = _read_welcome(flow.sock)
             if not welcome.accepted:
                 raise HostError(f"{peer} refused: {welcome.text}")
-            servers_cc = welcome.text
             flow.sock.setblocking(False)
         own_cc = congestion_control(flows[0].sock)
     except BaseException:
         for flow in flows:
             flow.sock.close()
         raise
-    return flows, servers_cc if spec.direction == "receive" else own_cc
+    return flows, own_cc
 
 
 def _open(cc: str | None, peer: Peer) -> socket.socket:

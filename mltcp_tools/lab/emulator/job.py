@@ -21,14 +21,13 @@ from mltcp_tools.lab.emulator.compression import LEAST_SHARE, Compression
 from mltcp_tools.lab.emulator.patterns import Pattern, sizes, split
 from mltcp_tools.lab.emulator.time_shift import TimeShift
 
-Direction = Literal["send", "receive", "both"]
+Direction = Literal["send", "both"]
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
 
 MAX_FLOWS = 512
 MAX_BURSTS = 1000
 MAX_BYTES = 1 << 40
 MIN_SHARE = LEAST_SHARE
-MIN_RATE_BPS = 1000
 # Jitter never shortens a compute phase below this part of its length.
 SHORTEST_COMPUTE = 0.05
 
@@ -41,13 +40,11 @@ class JobSpec:
 
     An iteration is `compute_s` seconds of computing and `bytes_per_iteration` bytes on the network,
     both split evenly over `bursts` rounds of compute then burst; a burst is split over `flows`
-    connections, evenly or by the weights `weights`. Where `active` is given, only so many of them
-    carry a burst, taken in turn, and the others idle. With direction "both", that many bytes go
-    each way at the same time.
+    connections, evenly or by the weights `weights`. With direction "both", that many bytes go each
+    way at the same time.
 
     `chunk`, with direction "both": each end sends its next so many bytes only when as many have
-    arrived since its last ones, as the ends of a ring all-reduce do; bytes. `rate_bps`, with
-    direction "send": the job hands over no more than that while it sends; bits per second.
+    arrived since its last ones, as the ends of a ring all-reduce do; bytes.
 
     `time_shifts`: the first burst of each iteration keeps to these; None: it begins when it is
     ready.
@@ -78,9 +75,7 @@ class JobSpec:
     straggler_every: int | None = None
     straggler_factor: float = 2.0
     weights: tuple[int, ...] | None = None
-    active: int | None = None
     chunk: int | None = None
-    rate_bps: int | None = None
     time_shifts: TimeShift | None = None
     pattern: Pattern | None = None
     compress: Compression | None = None
@@ -158,16 +153,8 @@ class JobSpec:
                 f"the smallest share of a burst must be {MIN_SHARE} bytes or more",
             )
         _require(
-            self.active is None or 1 <= self.active <= self.flows,
-            f"active flows must be 1 to {self.flows}, not {self.active}",
-        )
-        _require(
             self.chunk is None or (self.direction == "both" and MIN_SHARE <= self.chunk < 1 << 32),
             f"a chunk must be {MIN_SHARE} bytes to 4 GB, and the direction both",
-        )
-        _require(
-            self.rate_bps is None or (self.direction == "send" and self.rate_bps >= MIN_RATE_BPS),
-            f"the rate must be {MIN_RATE_BPS} bit/s or more, and the direction send",
         )
 
     def _check_pattern(self) -> None:
@@ -175,14 +162,7 @@ class JobSpec:
         if self.pattern is None:
             return
         plain = self.bursts == 1 and self.direction == "send" and self.iterations is not None
-        others = (
-            self.weights,
-            self.active,
-            self.chunk,
-            self.rate_bps,
-            self.time_shifts,
-            self.duration_s,
-        )
+        others = (self.weights, self.chunk, self.time_shifts, self.duration_s)
         _require(
             plain and self.compress is None and all(each is None for each in others),
             f"the pattern {self.pattern.kind} has its own bursts and directions, and a number of"
@@ -215,18 +195,13 @@ class JobSpec:
     def shares(self, burst: int) -> list[int]:
         """Bytes each flow carries (each way) in burst number `burst` of the run, from 1.
 
-        0 for a flow that idles. With a pattern, what each connection of its ranks does in an
+        With a pattern, what each connection of its ranks does in an
         iteration (`patterns.connections`).
         """
         if self.pattern is not None:
             return sizes(self.pattern.tasks(self.bytes_per_iteration, self.flows))
         of_burst = split(self.bytes_per_iteration, [1] * self.bursts)[(burst - 1) % self.bursts]
-        weights = list(self.weights or [1] * self.flows)
-        if self.active is not None:
-            first = (burst - 1) * self.active
-            carrying = {(first + i) % self.flows for i in range(self.active)}
-            weights = [w if flow in carrying else 0 for flow, w in enumerate(weights)]
-        return split(of_burst, weights)
+        return split(of_burst, self.weights or [1] * self.flows)
 
 
 def compute_times(spec: JobSpec) -> Iterator[float]:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.lab.emulator.job import DIRECTIONS, MAX_BYTES, MAX_FLOWS, MIN_SHARE
 
-VERSION = 2
+VERSION = 3
 SESSION_BYTES = 16
 
 _HELLO_MAGIC = b"MLTCPemu"
@@ -50,7 +50,7 @@ class Hello:
     """Opens a flow: flow number `flow` (from 0) of `flows`, of the client run named by `session`.
 
     `cc` is the congestion control the server shall use where it sends; empty for its default.
-    `chunk`: the bytes by which both ends take turns; 0 where they don't.
+    `chunk`: bytes that each end sends at a time; 0 for all.
     """
 
     LAYOUT: ClassVar[struct.Struct] = struct.Struct(f"!8sBBHH{SESSION_BYTES}s16sI")
@@ -94,13 +94,13 @@ class Hello:
 
 @dataclass(frozen=True)
 class Welcome:
-    """Answers Hello. `text` is the server's congestion control, or why it refuses."""
+    """Answers Hello. `text`: why the server refuses."""
 
     TEXT_BYTES: ClassVar[int] = 255
     LAYOUT: ClassVar[struct.Struct] = struct.Struct(f"!8sB{TEXT_BYTES}s")
 
     accepted: bool
-    text: str
+    text: str = ""
 
     def pack(self) -> bytes:
         text = self.text.encode()[: self.TEXT_BYTES]
@@ -122,7 +122,7 @@ class Welcome:
 @dataclass(frozen=True)
 class BurstHeader:
     """Opens burst `number` of a flow: `up` bytes client to server (this record among them) and
-    `down` bytes server to client (the confirmation among them); 0 where nothing but the records go.
+    `down` bytes server to client (the confirmation among them); 0 where only that goes.
     """
 
     LAYOUT: ClassVar[struct.Struct] = struct.Struct("!4sIQQ")
@@ -137,14 +137,14 @@ class BurstHeader:
     @classmethod
     def unpack(cls, data: bytes) -> BurstHeader:
         number, up, down = _fields(cls.LAYOUT, data, _BURST_MAGIC)
-        for size in (up, down):
-            if size and not MIN_SHARE <= size <= MAX_BYTES:
+        for size in (up, down or MIN_SHARE):
+            if not MIN_SHARE <= size <= MAX_BYTES:
                 raise ProtocolError(f"it announced an impossible burst of {size} bytes")
         return cls(number, up, down)
 
     def payload_up(self) -> int:
         """Bytes that follow the header."""
-        return max(0, self.up - self.LAYOUT.size)
+        return self.up - self.LAYOUT.size
 
     def payload_down(self) -> int:
         """Bytes that precede the confirmation."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The measurements of the emulator: the result document, interval lines and the summary.
+"""The measurements of the emulator: the result document, and lines for people.
 
 The result document is one JSON object:
 
@@ -29,16 +29,12 @@ compute time. With direction "both", bytes and goodput count one of the two ways
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mltcp_tools.base.errors import UsageError
-from mltcp_tools.base.files import can_replace, replace_file
 from mltcp_tools.base.units import format_bytes, format_rate, format_seconds
 from mltcp_tools.lab.emulator.time_shift import Begin
 
@@ -175,86 +171,13 @@ def _spread(
     }
 
 
-def check_output(path: Path) -> None:
-    """Raise UsageError where no result document can be written to `path`."""
-    if not can_replace(path):
-        raise UsageError(
-            f"Can't write the result to {path}; name a file in a folder that exists and is yours."
-        )
-
-
-def write_document(document: dict[str, Any], path: Path) -> None:
-    """Write the result document to `path`, whole or not at all. Raises UsageError."""
-    try:
-        replace_file(path, json.dumps(document).encode() + b"\n")
-    except OSError as error:
-        raise UsageError(f"Can't write the result to {path} ({error.strerror}).") from error
-
-
-class Counters(NamedTuple):
-    """Totals since the connections began, over all flows."""
-
-    bytes: int
-    retransmits: int
-
-
-class IntervalReporter:
-    """Writes a line to `out` for every interval of `interval_s` seconds, counted from `start`."""
-
-    def __init__(
-        self, out: TextIO, interval_s: float, start: float, read: Callable[[], Counters]
-    ) -> None:
-        self._out: TextIO | None = out
-        self._interval_s = interval_s
-        self._start = start
-        self._read = read
-        self._from = start
-        self._counted = read()
-        self._finished: list[float] = []
-        self._print(
-            "Interval                 Iterations        Mean  Transfer      Throughput  Retr"
-        )
-
-    @property
-    def due(self) -> float:
-        """The instant (CLOCK_MONOTONIC seconds) at which the current interval ends."""
-        return self._from + self._interval_s
-
-    def finished(self, iteration: Iteration) -> None:
-        """Count an iteration."""
-        self._finished.append(iteration.end - iteration.start)
-
-    def tick(self, now: float) -> None:
-        """Write the line of the current interval if it is over."""
-        if now >= self.due:
-            self._line(now)
-
-    def close(self, now: float) -> None:
-        """Write the line of the interval under way, unless it is too short to mean anything."""
-        if now - self._from >= 0.1 * self._interval_s or self._finished:
-            self._line(now)
-
-    def _line(self, now: float) -> None:
-        counted = self._read()
-        size = counted.bytes - self._counted.bytes
-        rate = size * 8 / max(now - self._from, 1e-9)
-        mean = format_seconds(sum(self._finished) / len(self._finished)) if self._finished else "-"
-        self._print(
-            f"{self._from - self._start:9.2f}-{now - self._start:<9.2f} s "
-            f"{len(self._finished):12d} {mean:>11}  {format_bytes(size):>8}  "
-            f"{format_rate(rate):>14} {counted.retransmits - self._counted.retransmits:5d}"
-        )
-        self._from = now
-        self._counted = counted
-        self._finished.clear()
-
-    def _print(self, line: str) -> None:
-        try:
-            if self._out is not None:
-                print(line, file=self._out, flush=True)
-        except OSError:
-            # Nobody reads them any more; the job and its result matter more.
-            self._out = None
+def iteration_text(iteration: Iteration) -> str:
+    """A line for people on an iteration that is over."""
+    length_s = iteration.end - iteration.start
+    return (
+        f"iteration {iteration.iteration}: {format_seconds(length_s)}, of which"
+        f" {format_seconds(iteration.communication_s)} communicating"
+    )
 
 
 def summary_text(result: Result) -> str:

@@ -29,7 +29,6 @@ from mltcp_tools.lab.emulator.protocol import (
 )
 from mltcp_tools.lab.emulator.sockets import (
     Progress,
-    congestion_control,
     prepare_socket,
     set_congestion_control,
 )
@@ -57,7 +56,6 @@ class _Session:
     peer: str
     flows: int
     started: float
-    cc: str
     connected: set[int] = field(default_factory=set)
     seen: int = 0
     bytes: int = 0
@@ -253,36 +251,31 @@ class Server:
         if session and (hello.flow in session.connected or hello.flows != session.flows):
             raise ProtocolError("it asked for a flow that is taken")
         try:
-            if hello.direction != "send" and hello.cc:
+            if hello.direction == "both" and hello.cc:
                 # Setting an unknown name as root makes the kernel load a module of that name:
                 # not at the request of whoever connects.
                 if hello.cc not in available_congestion_controls():
                     raise HostError(f"It has no congestion control {hello.cc!r}; load it there.")
                 set_congestion_control(connection.sock, hello.cc)
-            cc = congestion_control(connection.sock)
         except HostError as error:
             connection.outgoing = Outgoing(Welcome(False, str(error)).pack())
             self._log(f"{connection.peer} refused: {error}")
             return False
         if session is None:
-            session = _Session(connection.peer, hello.flows, time.monotonic(), cc)
+            session = _Session(connection.peer, hello.flows, time.monotonic())
             self._sessions[hello.session] = session
         session.connected.add(hello.flow)
         session.seen += 1
         connection.hello = hello
-        connection.outgoing = Outgoing(Welcome(True, cc).pack())
+        connection.outgoing = Outgoing(Welcome(True).pack())
         if session.seen == session.flows:
-            sender = "" if hello.direction == "send" else f", sending with {cc}"
-            self._log(f"{session.peer} connected: {session.flows} flow(s){sender}")
+            self._log(f"{session.peer} connected: {session.flows} flow(s)")
         return True
 
     def _begin_burst(self, connection: _Connection) -> None:
         header = BurstHeader.unpack(connection.incoming.record)
         assert connection.hello is not None
-        direction = connection.hello.direction
-        if (header.up == 0) != (direction == "receive") or (header.down == 0) != (
-            direction == "send"
-        ):
+        if (header.down == 0) != (connection.hello.direction == "send"):
             raise ProtocolError("it announced a burst in the wrong direction")
         connection.header = header
         connection.incoming = Incoming(header.payload_up())
@@ -291,9 +284,8 @@ class Server:
 
     def _end_burst(self, connection: _Connection) -> None:
         header = connection.header
-        received = BurstHeader.LAYOUT.size + header.payload_up()
         retransmits = read_tcp_info(connection.sock).retransmits
-        confirmation = Confirmation(header.number, received, retransmits)
+        confirmation = Confirmation(header.number, header.up, retransmits)
         connection.outgoing = Outgoing(confirmation.pack())
         assert connection.hello is not None
         self._sessions[connection.hello.session].bytes += header.up + header.down

@@ -75,8 +75,7 @@ from mltcp_tools.base.units import exact_bytes, exact_seconds
 from mltcp_tools.lab.emulator.patterns import Connection
 from mltcp_tools.lab.experiments.expect import Expect
 from mltcp_tools.lab.experiments.fabric import Fabric
-from mltcp_tools.lab.experiments.fields import document_of
-from mltcp_tools.lab.experiments.jobs import ExperimentJob
+from mltcp_tools.lab.experiments.jobs import ExperimentJob, job_document, present
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.neighbours import OWN, Neighbour
 from mltcp_tools.lab.experiments.variants import ALONE, Variant
@@ -239,7 +238,7 @@ class Experiment:
             "link": _link_document(self.link),
             "links": {name: _link_document(link) for name, link in self.links.items()},
             "sysctls": dict(self.sysctls),
-            "jobs": [_job_document(job) for job in self.jobs],
+            "jobs": [job_document(job) for job in self.jobs],
             "neighbours": [_neighbour_document(each) for each in self.neighbours],
             "variants": {variant.name: variant.document() for variant in self.variants},
             "baseline": self.baseline,
@@ -269,17 +268,9 @@ def _link_document(link: Link) -> dict[str, Any]:
     return dataclasses.asdict(link) | {"rate": rate, "mtu": exact_bytes(link.mtu)} | exact
 
 
-def _job_document(job: ExperimentJob) -> dict[str, Any]:
-    return document_of(job) | ({"start": "random"} if job.start is None else {})
-
-
 def _neighbour_document(neighbour: Neighbour) -> dict[str, Any]:
     document = dataclasses.asdict(neighbour)
     document["size"] = None if neighbour.size is None else exact_bytes(neighbour.size)
     document["think"] = exact_seconds(neighbour.think)
     document["start"] = exact_seconds(neighbour.start)
-    return _present(document)
-
-
-def _present(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if value is not None and value != ()}
+    return present(document)

@@ -141,7 +141,7 @@ def _check_variants(
     links: Mapping[str, Link],
 ) -> None:
     """Raise UsageError for a variant that these jobs can't be run in."""
-    uneven = [job.name for job in jobs if job.uneven]
+    uneven = [job.name for job in jobs if job.split is not None]
     for variant in variants:
         if variant.told and uneven:
             raise top.error(

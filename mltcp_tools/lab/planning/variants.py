@@ -143,9 +143,7 @@ def _plan(
 ) -> PlacementPlan:
     # Each direction of a link is a link here, so every job goes one way only.
     stretched = {
-        each.name: dataclasses.replace(
-            each, period_s=each.period_s * (1 + stretch), phases=each.phases or each.back, back=()
-        )
+        each.name: dataclasses.replace(each, period_s=each.period_s * (1 + stretch), back=())
         for each in profiles
     }
     links = {name: Link(name, rate_bps, None) for name, rate_bps in capacity_bps.items()}
@@ -157,7 +155,7 @@ def _plan(
 
 def _crossed(job: ExperimentJob) -> list[str]:
     """The links that a job sends over, each direction of one a link of its own."""
-    ways = {"send": ("",), "receive": (" back",), "both": ("", " back")}[job.direction]
+    ways = ("", " back") if job.direction == "both" else ("",)
     return [name + way for name in job.links or (_ONLY,) for way in ways]
 
 
@@ -173,7 +171,7 @@ def _capacities(experiment: Experiment, profiles: Mapping[str, Profile]) -> dict
     found: dict[str, float] = {}
     for job in experiment.jobs:
         profile = profiles[job.name]
-        fastest = max(phase.rate_bps for phase in profile.phases or profile.back)
+        fastest = max(phase.rate_bps for phase in profile.phases)
         for link in _crossed(job):
             carried = rates[link.removesuffix(" back")] * PAYLOAD
             found[link] = max(found.get(link, carried), fastest)

@@ -86,10 +86,9 @@ def _profile(run: Run, variant: str, job: str, measured: str) -> Profile:
         suffixes=("", "_iteration"),
     )
     period_s, phases = _fold(rows)
-    direction = run.experiment.jobs[measured].direction if measured in run.experiment.jobs else ""
-    if direction == "receive":
-        return Profile(job, period_s, (), phases)
-    return Profile(job, period_s, phases, phases if direction == "both" else ())
+    described = run.experiment.jobs.get(measured)
+    both = described is not None and described.direction == "both"
+    return Profile(job, period_s, phases, phases if both else ())
 
 
 def _recorded_ways(run: Run, variant: str, job: str) -> tuple[pd.DataFrame, pd.DataFrame] | None:

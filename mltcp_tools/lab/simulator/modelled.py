@@ -12,7 +12,6 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.congestion_controls import CONGESTION_CONTROLS, NAMES, mechanisms_of
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.fields import not_simulated
 from mltcp_tools.lab.experiments.links import MTU
 from mltcp_tools.lab.experiments.neighbours import OWN
 from mltcp_tools.lab.experiments.treatments import TREATMENTS
@@ -110,8 +109,6 @@ def _not_modelled(experiment: Experiment) -> Iterator[str]:
     for neighbour in experiment.neighbours:
         if neighbour.cc not in (*_SIMULATED, OWN):
             yield f"{neighbour.cc} of neighbour {neighbour.name}"
-    for job in experiment.jobs:
-        yield from (f"`{field}` of job {job.name}" for field in not_simulated(job))
     for name, value in experiment.sysctls.items():
         if name == _RTO_MIN and not 0 < rto_min_s(experiment) <= _RTO_MAX_S:
             yield f"{name} = {value}"

@@ -126,9 +126,7 @@ def simulate_variant(
             requests *= 2  # some neighbour had no more of them
         _add(done, tasks, neighbours, result)
         ahead = len(links) // 2
-        receiving = all(job.direction == "receive" for job in experiment.jobs)
-        sending = range(ahead, len(links)) if receiving else range(ahead)
-        done.queues += [WatchedQueue(links[n].queue, result.queues[n]) for n in sending]
+        done.queues += [WatchedQueue(links[n].queue, result.queues[n]) for n in range(ahead)]
     return done
 
 
@@ -159,7 +157,7 @@ def _link(link: Bottleneck, rtt_s: float, bucket: int) -> Link:
     return Link(link.rate, link.queue, rtt_s + link.delay, link.loss, marks, bucket)
 
 
-def _path(experiment: Experiment, names: Sequence[str], direction: str) -> dict[str, Any]:
+def _path(experiment: Experiment, names: Sequence[str]) -> dict[str, Any]:
     """The links that segments and ACKs cross, over the links with these names.
 
     Over one link, ACKs of jobs that only send meet no queue that matters.
@@ -167,9 +165,7 @@ def _path(experiment: Experiment, names: Sequence[str], direction: str) -> dict[
     known = list(experiment.links)
     ahead = tuple(known.index(name) for name in names) or (0,)
     back = tuple(number + max(1, len(known)) for number in reversed(ahead))
-    if direction == "receive":
-        return {"ahead": back, "back": ahead}
-    two_way = any(job.direction != "send" for job in experiment.jobs)
+    two_way = any(job.direction == "both" for job in experiment.jobs)
     return {"ahead": ahead, "back": back if known or two_way else ()}
 
 
@@ -203,7 +199,7 @@ def _job(
             variant.cc, parameters_of(variant, job), is_open=not variant.attached
         ),
         **treatments.of_job(variant, variant.cc),
-        **({} if program else _path(experiment, job.links, spec.direction)),
+        **({} if program else _path(experiment, job.links)),
     )
 
 
@@ -226,7 +222,7 @@ def _neighbour(
         neighbour=True,
         **_congestion_control(cc, JobParams(), is_open=True),
         **treatments.of_job(variant, cc),
-        **_path(experiment, neighbour.links, "send"),
+        **_path(experiment, neighbour.links),
     )
 
 

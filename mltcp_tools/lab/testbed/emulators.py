@@ -365,14 +365,14 @@ def job_message(task: Task, **more: Any) -> bytes:
 def _sending_sockets(task: Task, client: Emulator, server: Emulator | None) -> Iterator[list[int]]:
     """Descriptors of all sockets here that send for the task, ours to use inside the context."""
     borrowed = []
-    if task.spec.direction != "send" and server is not None:
+    if task.spec.direction == "both" and server is not None:
         ends = []
         for fd in client.flows:
             with socket.socket(fileno=os.dup(fd)) as sock:
                 ends.append(sock.getsockname())
         borrowed = borrow(server.process.pid, ends)
     try:
-        yield ([] if task.spec.direction == "receive" else client.flows) + borrowed
+        yield client.flows + borrowed
     finally:
         for fd in borrowed:
             os.close(fd)

@@ -80,7 +80,7 @@ class FabricNetwork(Namespaces):
             for ends in (self.up, self.down)
         ]
 
-    def counters(self, *, reverse: bool = False) -> LinkCounters:
+    def counters(self) -> LinkCounters:
         """Packets that came to hosts, and what all links dropped and marked on their way."""
         came = drops = marks = 0
         packets = 0
@@ -92,7 +92,7 @@ class FabricNetwork(Namespaces):
                     found = link_counters(interface, link)
                 drops += found.drops
                 marks += found.marks
-                if name in hosts and ends is (self.up if reverse else self.down):
+                if name in hosts and ends is self.down:
                     came += found.bytes
                     packets += found.packets
         return LinkCounters(bytes=came, packets=packets, drops=drops, marks=marks)

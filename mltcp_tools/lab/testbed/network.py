@@ -171,9 +171,9 @@ class Network(Namespaces):
         """(namespace, link) of the bottleneck's both directions, that to the receiver first."""
         return [(self.router, self.link), (self.far, self.link)]
 
-    def counters(self, *, reverse: bool = False) -> LinkCounters:
-        """Counters of the bottleneck towards the receiver, or (`reverse`) towards the senders."""
-        with inside(self.far if reverse else self.router):
+    def counters(self) -> LinkCounters:
+        """Counters of the bottleneck towards the receiver."""
+        with inside(self.router):
             return link_counters(BOTTLENECK, self.link)
 
     def read_back(self) -> dict[str, Any]:

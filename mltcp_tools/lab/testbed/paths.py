@@ -71,11 +71,11 @@ class Paths(Namespaces):
         """(namespace, link) of every bottleneck, each in both directions."""
         return [(end, self.links[name]) for name, ends in self._ends.items() for end in ends]
 
-    def counters(self, *, reverse: bool = False) -> LinkCounters:
-        """Sums over the bottlenecks towards the receiver, or (`reverse`) towards the senders."""
+    def counters(self) -> LinkCounters:
+        """Sums over the bottlenecks towards the receiver."""
         found = LinkCounters()
         for name, link in self.links.items():
-            with inside(self._ends[name][1 if reverse else 0]):
+            with inside(self._ends[name][0]):
                 found += link_counters(BOTTLENECK, link)
         return found
 

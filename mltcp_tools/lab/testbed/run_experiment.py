@@ -142,8 +142,7 @@ class _Run(Loop):
                     )
                     if measured[-1].failure is not None:
                         break
-            receiving = all(job.direction == "receive" for job in self.experiment.jobs)
-            counters = network.counters(reverse=receiving)
+            counters = network.counters()
         start = measured[0].start
         for tasks, part in zip(groups, measured, strict=False):
             for task in tasks:
@@ -171,7 +170,7 @@ class _Run(Loop):
         if experiment.fabric is not None:
             return FabricNetwork(run_id, experiment.fabric, experiment.sysctls)
         if not experiment.links:
-            both_ways = any(job.direction != "send" for job in experiment.jobs)
+            both_ways = any(job.direction == "both" for job in experiment.jobs)
             return Network(run_id, experiment.link, experiment.sysctls, senders, both_ways)
         paths = [job.links for job in experiment.jobs]
         paths += [each.links for each in experiment.neighbours]

@@ -167,16 +167,7 @@ def test_what_the_testbed_recorded_is_passed_on(folder: Path, tmp_path: Path) ->
     assert "The run ended early: interrupted." in result["problems"]
 
 
-@pytest.mark.parametrize(
-    ("directions", "problem"),
-    [
-        (["send", "receive"], "No two jobs share the link in one direction"),
-        (["send", "both"], "Some jobs use the link in one direction and some in both"),
-    ],
-)
-def test_jobs_that_do_not_share_a_bottleneck(
-    tmp_path: Path, directions: list[str], problem: str
-) -> None:
+def test_jobs_that_do_not_share_a_bottleneck(tmp_path: Path) -> None:
     make_run(tmp_path, experiment(jobs=2, iterations=20, repetitions=1))
     job = {"bytes": "2.5MB", "compute": "340ms"}
     document = experiment(
@@ -186,7 +177,7 @@ def test_jobs_that_do_not_share_a_bottleneck(
     ) | {
         "jobs": [
             {"name": f"job-{i}", "direction": direction, **job}
-            for i, direction in enumerate(directions, start=1)
+            for i, direction in enumerate(("send", "both"), start=1)
         ]
     }
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(document))
@@ -195,14 +186,11 @@ def test_jobs_that_do_not_share_a_bottleneck(
     second = table[table["variant"] == "alone"].assign(job="job-2")
     pd.concat([table, second]).to_csv(path, index=False)
     result = summarise(load_run(tmp_path)).document()
+    problem = "Some jobs use the link in one direction and some in both"
     assert any(problem in each for each in result["problems"])
-    if "both" in directions:
-        assert set(result["schedules"]) == {"alone"}
-        assert result["variants"]["mltcp"]["captured_gain"] is None
-        assert result["variants"]["mltcp"]["ratio_to_bound"] is None
-    else:
-        schedules = result["schedules"]
-        assert schedules["bound"]["iteration_s"] == pytest.approx(schedules["alone"]["iteration_s"])
+    assert set(result["schedules"]) == {"alone"}
+    assert result["variants"]["mltcp"]["captured_gain"] is None
+    assert result["variants"]["mltcp"]["ratio_to_bound"] is None
     assert result["variants"]["mltcp"]["iteration_s"]["mean"] > 0.4
 
 

@@ -26,7 +26,7 @@ RECORDS = [
     Welcome(True, "cubic"),
     Welcome(False, "This host has no congestion control."),
     BurstHeader(7, 2_500_000, 0),
-    BurstHeader(0xFFFFFFFF, 0, 1 << 40),
+    BurstHeader(0xFFFFFFFF, 64, 1 << 40),
     Confirmation(7, 2_500_000, 12),
 ]
 KINDS = [Hello, Welcome, BurstHeader, Confirmation]

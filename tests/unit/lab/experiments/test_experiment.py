@@ -11,20 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.mistakes import mistakes, refusal
 
-from mltcp_tools.base.document import read_section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab import experiments
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.expect import Expect
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.fields import (
-    declared,
-    document_of,
-    fields_table,
-    names,
-    read_fields,
-)
-from mltcp_tools.lab.experiments.jobs import Compress, ExperimentJob, Straggler
+from mltcp_tools.lab.experiments.jobs import JOB_FIELDS, Compress, ExperimentJob, Straggler
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.neighbours import Neighbour
 from mltcp_tools.lab.experiments.reading import (
@@ -40,7 +32,6 @@ from mltcp_tools.lab.experiments.tasks import (
     total_iterations,
 )
 from mltcp_tools.lab.experiments.variants import ALONE
-from mltcp_tools.lab.simulator.modelled import modelled
 
 FULL = """\
 name: full
@@ -50,7 +41,7 @@ sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
 jobs:
   - {name: job, count: 2, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 2, bursts: 5,
      start: random, direction: both, straggler: {every: 20, factor: 2}, compress: {cost: 2ms}}
-  - {name: other, bytes: 64KiB, compute: 100ms, start: 10ms, iterations: 300, rate: 10mbit}
+  - {name: other, bytes: 64KiB, compute: 100ms, start: 10ms, iterations: 300}
 neighbours:
   - {name: bulk, cc: bbr, count: 2}
   - {name: rpc, cc: variant, size: 20kB, think: 30ms, jitter: 20%, start: 1s}
@@ -103,7 +94,6 @@ def test_every_field_is_read() -> None:
         "shape": "quadratic",
         "mechanisms": ("increase", "yield"),
     }
-    assert other.rate == 10_000_000
     assert [variant.base for variant in experiment.variants] == [None, "cubic"]
     assert experiment.neighbours == (
         Neighbour("bulk-1", "bbr"),
@@ -268,9 +258,7 @@ def test_shipped_experiments_are_those_of_the_results(
     ("base: cubic", "base: reno", "f.yaml:14: variants.steep: the base 'reno' of steep is not one"),
     ("flows: 2", "flows: 2, split: 3", "f.yaml:6: jobs[1].split: 3 is not a list of whole"),
     ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),
-    ("flows: 2", "flows: 2, active: 3", "f.yaml:6: jobs[1]: Not a possible job: active flow"),
-    ("10mbit}", "10mbit, chunk: 1kB}", "f.yaml:8: jobs[2]: Not a possible job: a chunk must"),
-    ("flows: 2", "flows: 2, rate: 1mbit", "f.yaml:6: jobs[1]: Not a possible job: the rate"),
+    ("300}", "300, chunk: 1kB}", "f.yaml:8: jobs[2]: Not a possible job: a chunk must"),
     ("{cc: cubic}", "{}", "f.yaml:13: variants.cubic.cc: missing"),
     ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:13: variants.cubic.cc: 'mltcp_' is not one of mltcp,"),
     ("{cc: cubic}", "{cc: Cubic!}", "f.yaml:13: variants.cubic.cc: 'Cubic!' is not the name of"),
@@ -307,27 +295,6 @@ def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complai
 def test_a_file_that_is_no_experiment_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"^f\.yaml:\d+: "):
         parse_experiment(text, "f.yaml")
-
-
-@dataclasses.dataclass(frozen=True)
-class NewJob(ExperimentJob):
-    """A job with a field that nobody has said more of than how it is read."""
-
-    colour: str = declared(str, "word", "What it looks like.", default="blue")
-
-
-def test_new_field_is_read_written_and_refused_where_unknown() -> None:
-    section = read_section("{bytes: 1MB, compute: 1s, colour: red}", "f.yaml", names(NewJob))
-    job = NewJob(**read_fields(section, NewJob))
-    assert (job.colour, job.name) == ("red", "job")
-    assert document_of(job)["colour"] == "red"
-    assert "| `colour` | word | blue | What it looks like. (measured only) |" in fields_table(
-        NewJob
-    )
-    small = parse_experiment(SMALL, "small.yaml")
-    modelled(dataclasses.replace(small, jobs=(dataclasses.replace(job, colour="blue"),)))
-    with pytest.raises(UsageError, match="`colour` of job job isn't modelled"):
-        modelled(dataclasses.replace(small, jobs=(job,)))
 
 
 EXPECTING = FULL + "expect: {gain: {steep: 80%, cubic: [0%, 5%]}, order: [steep, cubic]}\n"
@@ -476,7 +443,6 @@ def test_flows_that_are_not_attached_take_no_parameters(more: str) -> None:
         parse_experiment(SMALL.replace("reno: {cc: reno}", selected[:-1] + f", {more}}}"), "s")
 
 
-def test_readme_has_the_table_of_the_fields_of_a_job() -> None:
+def test_readme_describes_each_field_of_a_job() -> None:
     readme = Path(experiments.__file__).with_name("README.md").read_text()
-    table = readme.partition("<!-- job fields -->\n")[2].partition("\n<!-- end -->")[0]
-    assert table == fields_table(ExperimentJob)
+    assert [field for field in JOB_FIELDS if f"`{field}`" not in readme] == []

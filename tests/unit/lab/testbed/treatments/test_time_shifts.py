@@ -155,18 +155,6 @@ def test_periods_of_jobs_that_do_not_fit_are_longer() -> None:
     assert apart(found) == pytest.approx(0.1, abs=0.005)
 
 
-def test_jobs_in_opposite_directions_need_no_shift() -> None:
-    text = TEXT.replace(
-        "count: 2, bytes: 1MB, compute: 100ms, start: random}",
-        "bytes: 1MB, compute: 100ms}\n"
-        "  - {name: other, bytes: 1MB, compute: 100ms, direction: receive}",
-    )
-    found = plan(0.02, 0.1, text)
-    assert found.score == 1.0
-    assert set(found.capacity_bps) == {"link", "link back"}
-    assert {slot.shift_s for slot in found.time_shifts.values()} == {0.0}
-
-
 def test_pairs_on_links_of_their_own_are_planned_jointly() -> None:
     text = TEXT.replace("link: {rate: 100mbit}", "links: {one: {}, two: {}, three: {}}")
     jobs = "".join(
