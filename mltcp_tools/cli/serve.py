@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
 
 
-@click.command(epilog="Example:\n\n  mltcp serve watch auto", hidden=True)
-@click.argument("role", type=click.Choice(("watch", "trial", "testbed", "priorities")))
+@click.command(epilog="Example:\n\n  mltcp serve trial auto", hidden=True)
+@click.argument("role", type=click.Choice(("trial", "testbed", "priorities")))
 @click.argument("detail", default="auto")
 def command(role: str, detail: str) -> None:
     """Serve one end of a command that another host runs, over stdin and stdout.
 
-    DETAIL is the folder of maps for the role `priorities`, and the backend for `watch` and `trial`.
+    DETAIL is the folder of maps for the role `priorities`, and the backend for `trial`.
     """
     if role == "testbed":
         from mltcp_tools.lab.testbed.remote import run_agent
@@ -29,14 +28,6 @@ def command(role: str, detail: str) -> None:
         serve_maps(Path(detail), sys.stdin.fileno(), sys.stdout.fileno(), noted_end())
     else:
         from mltcp_tools.kernel.backends import get_backend
+        from mltcp_tools.live.trial.remote_worker import take_part
 
-        backend = get_backend(detail)
-        if role == "trial":
-            from mltcp_tools.live.trial.remote_worker import take_part
-
-            take_part(backend)
-        else:
-            from mltcp_tools.live.observe.feed import looks
-
-            for look in looks(backend, 1.0):
-                click.echo(json.dumps(look))
+        take_part(get_backend(detail))

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -16,8 +15,6 @@ from mltcp_tools.base.units import format_seconds
 from mltcp_tools.cli.options import (
     SECONDS,
     backend_option,
-    list_option,
-    served,
     shown_option,
 )
 from mltcp_tools.cli.text import printable, queue_text, show_table
@@ -25,7 +22,6 @@ from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.live.agent.metrics import parse_address
 from mltcp_tools.live.observe.feed import job_document, looks
-from mltcp_tools.live.observe.feeds import show_all
 from mltcp_tools.live.observe.page import Page
 from mltcp_tools.live.observe.view import Gain, JobView
 
@@ -115,19 +111,12 @@ def _judged(share: float | None) -> Meaning:
     metavar="[ADDRESS]",
     help=f"Serve a live page at ADDRESS (default {WEB}) instead.",
 )
-@list_option(
-    "--host",
-    "hosts",
-    metavar="HOST,…",
-    help="With --web, the jobs of these machines, as ssh knows them, instead of this one's.",
-)
 @backend_option
 def command(
     once: bool,
     as_json: bool,
     wait_s: float,
     web: str | None,
-    hosts: tuple[str, ...],
     backend: str,
 ) -> None:
     """Show the jobs: how long iterations take, and whether other jobs are in the way.
@@ -152,12 +141,9 @@ def command(
     """
     from mltcp_tools.live.observe.watch import Watch
 
-    if hosts and web is None:
-        raise click.UsageError("--host needs --web")
     if web is not None:
-        commands = {host: served(host, "watch", backend) for host in hosts}
         with contextlib.suppress(KeyboardInterrupt):
-            _serve(web, commands, get_backend(backend), wait_s)
+            _serve(web, get_backend(backend), wait_s)
         return
     # Ctrl-C is how watching ends.
     with contextlib.suppress(KeyboardInterrupt), Watch(get_backend(backend)) as watch:
@@ -170,15 +156,12 @@ def command(
                 return
 
 
-def _serve(web: str, commands: Mapping[str, list[str]], backend: Backend, wait_s: float) -> None:
-    """Serve the page until a signal ends it. commands: by host, what tells of its jobs."""
-    here = [] if commands else [platform.node() or "this host"]
-    with Page(parse_address(web), [*commands, *here]) as page:
+def _serve(web: str, backend: Backend, wait_s: float) -> None:
+    """Serve the page until a signal ends it."""
+    with Page(parse_address(web)) as page:
         click.echo(page.url)
-        if commands:
-            show_all(page, commands)
         for look in looks(backend, wait_s):
-            page.show(here[0], look)
+            page.show(look)
 
 
 def _show(views: Sequence[JobView], as_json: bool, screen: bool) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Looks at the jobs of a host for a page that shows those of many: what goes over the wire."""
+"""The documents of a host's jobs, as the page and programs read them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A live page of the jobs of one or many hosts: it serves itself, and needs nothing else.
+"""A live page of a host's jobs: it serves itself, and needs nothing else.
 
 A browser asks for what is known, once a second; that is the same size however long it runs.
 """
@@ -13,7 +13,6 @@ import socket
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from statistics import median
@@ -34,15 +33,6 @@ _PATIENCE_S = 10.0
 _PAGE = "page.html"
 
 
-@dataclass
-class _Host:
-    """A host as it was looked at last; iterations of its jobs by id: start, begin, end."""
-
-    error: str = "not looked at yet"
-    jobs: list[dict[str, Any]] = field(default_factory=list)
-    kept: dict[int, deque[list[float]]] = field(default_factory=dict)
-
-
 def bound_s(iterations: deque[list[float]]) -> float | None:
     """The time of an iteration whose communication never waits: the usual compute time, and the
     communication time that the fastest tenth stays under. None where nothing is known.
@@ -59,17 +49,15 @@ class _Server6(ThreadingHTTPServer):
 
 
 class Page(Closing):
-    """Serves the page at host:port to who knows its token. A context manager.
+    """Serves the page at host:port to those that know its token. A context manager."""
 
-    hosts: names of those to be shown, in their order.
-    """
-
-    def __init__(self, address: tuple[str, int], hosts: list[str]) -> None:
-        self._hosts = {name: _Host() for name in hosts}
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._kept: dict[int, deque[list[float]]] = {}
+        """Iterations by the job's id: start, begin, end."""
         self._token = secrets.token_urlsafe(16)
         self._lock = threading.Lock()
         self._data = b""
-        self._renew()
+        self._renew("not looked at yet", [])
         server = _Server6 if ":" in address[0] else ThreadingHTTPServer
         try:
             self._server = server(address, self._handler())
@@ -89,30 +77,21 @@ class Page(Closing):
         self._server.server_close()
         self._thread.join()
 
-    def show(self, host: str, look: Look) -> None:
-        """A look at the host's jobs. KeyError, TypeError or ValueError where it is none."""
-        shown = self._hosts[host]
+    def show(self, look: Look) -> None:
+        """Show the jobs as they are now."""
         jobs, kept = [], {}
         for job in look["jobs"]:
-            own = shown.kept.get(job["id"]) or deque(maxlen=_KEPT)
-            own.extend([float(each) for each in times] for times in job["ended"])
+            own = self._kept.get(job["id"]) or deque(maxlen=_KEPT)
+            own.extend(job["ended"])
             kept[job["id"]] = own
             figures = {name: job[name] for name in _FIGURES}
             jobs.append(figures | {"bound_s": bound_s(own), "ended": list(own)[-SHOWN:]})
-        shown.error, shown.jobs, shown.kept = str(look["blind"]), jobs, kept
-        self._renew()
+        self._kept = kept
+        self._renew(look["blind"], jobs)
 
-    def fail(self, host: str, why: str) -> None:
-        """The host isn't looked at now."""
-        self._hosts[host] = _Host(why)
-        self._renew()
-
-    def _renew(self) -> None:
-        hosts = [
-            {"name": name, "error": each.error, "jobs": each.jobs}
-            for name, each in self._hosts.items()
-        ]
-        data = json.dumps({"now": time.time(), "hosts": hosts}, separators=(",", ":")).encode()
+    def _renew(self, error: str, jobs: list[dict[str, Any]]) -> None:
+        document = {"now": time.time(), "error": error, "jobs": jobs}
+        data = json.dumps(document, separators=(",", ":")).encode()
         with self._lock:
             self._data = data
 
