@@ -70,17 +70,6 @@ def test_what_is_moved_from_the_agents_job_is_told(
         assert job.ccs() == [DEFAULT]
 
 
-def test_a_job_whose_rule_goes_has_not_ended(backend: Backend, mark: str, tmp_path: Path) -> None:
-    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
-        job.ask("connect")
-        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
-        running.write(rules("none-is-like-that"))
-        running.process.send_signal(signal.SIGHUP)
-        running.wait_for("trained is no longer followed: no rule matches its processes")
-        assert job.ccs() == [DEFAULT]
-        assert "has ended" not in running.said()
-
-
 def test_the_agent_takes_in_what_hooks_say(
     backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,8 +83,7 @@ def test_the_agent_takes_in_what_hooks_say(
             job.ask("connect")
             stranger.ask("connect")
             stranger.tell(f"train 100 0.02 {BURST}")
-            # Long enough for a slow host to show the job while it is there.
-            job.tell(f"train 400 0.05 {BURST}")
+            job.tell(f"train 100 0.05 {BURST}")
             running.wait_for("own-name: 2 connections")
             running.wait_for("hooks: period")
             wait_for(
@@ -151,7 +139,9 @@ def test_sighup_reads_the_rules_again_and_survives_bad_ones(
         wait_for(lambda: [each.name for each in backend.jobs()] == ["third"], "another job")
         running.write(rules("nobody-has-this"))
         running.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: job.ccs() == [DEFAULT], "detached, as no rule fits it any more")
+        running.wait_for("third is no longer followed: no rule matches its processes")
+        assert "has ended" not in running.said()
+        assert job.ccs() == [DEFAULT]
         assert running.process.poll() is None
 
 
@@ -182,18 +172,6 @@ def test_a_killed_agent_leaves_what_detach_restores(
             next_one.wait_for("trained: ")
 
 
-def test_it_survives_an_unload(backend: Backend, mark: str, tmp_path: Path) -> None:
-    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
-        job.ask("connect")
-        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
-        wait_for(lambda: unloaded(backend), "unloaded")
-        running.wait_for("no longer seen") if backend.name == "bpf" else None
-        job.ask("connect")
-        assert running.process.poll() is None
-        running.stop()
-        assert job.ccs() == [DEFAULT] * 2
-
-
 def test_it_takes_in_again_what_an_unload_took(backend: Backend, mark: str, tmp_path: Path) -> None:
     if backend.name == "kmod":
         return  # it stays while sockets use it
@@ -207,15 +185,6 @@ def test_it_takes_in_again_what_an_unload_took(backend: Backend, mark: str, tmp_
         wait_for(lambda: [each.job_id > 0 for each in backend.flows()] == both_ends, "tags")
         running.stop()
         assert job.ccs() == [DEFAULT]
-
-
-def unloaded(backend: Backend) -> bool:
-    try:
-        backend.unload(force=True)
-    except BusyError:  # a kernel module stays while a socket runs it
-        detach()
-        return False
-    return True
 
 
 def test_unit_capabilities_suffice_for_other_users_namespaces(

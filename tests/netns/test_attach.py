@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
+from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, recorded, tags
@@ -31,10 +31,10 @@ from mltcp_tools.live.attach.switch import attach
 backend = backend_fixture(fresh_and_loaded)
 
 CONTAINER = (
-    *("unshare", "--pid", "--net", "--mount", "--fork", "--kill-child", "--mount-proc"),
+    *("--pid", "--net", "--mount", "--fork", "--kill-child", "--mount-proc"),
     *("sh", "-c", 'ip link set lo up && exec "$@"', "sh"),
 )
-"""Starts a command in namespaces of its own, as a container has them."""
+"""Has unshare start a command in namespaces of its own, as a container has them."""
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
@@ -65,8 +65,9 @@ def test_attach_and_detach(backend: Backend, address: str) -> None:
         assert_nothing_recorded()
 
 
-def test_a_container_with_its_own_namespaces(backend: Backend) -> None:
-    with holder(2, through=CONTAINER) as held:
+@pytest.mark.parametrize("user", [(), ("--user", "--map-root-user")])
+def test_a_container_with_its_own_namespaces(backend: Backend, user: Sequence[str]) -> None:
+    with holder(2, through=("unshare", *user, *CONTAINER)) as held:
         found = connections(held)
         assert {each.netns for each in found} == {process(held.pid).netns}
         assert process(held.pid).netns != process(os.getpid()).netns
@@ -76,25 +77,6 @@ def test_a_container_with_its_own_namespaces(backend: Backend) -> None:
         assert held.congestion_controls() == ["mltcp"] * 2
         assert [each.outcome for each in detach(pid=held.pid)] == ["restored"] * 2
         assert held.congestion_controls() == [FIRST_CC] * 2
-
-
-def test_a_rootless_container(backend: Backend) -> None:
-    with holder(2, through=("unshare", "--user", "--map-root-user", *CONTAINER[1:])) as held:
-        assert outcomes(attach(connections(held), JOB, "mltcp", backend)) == ["switched"] * 2
-        assert [each.outcome for each in detach()] == ["restored"] * 2
-        assert held.congestion_controls() == [FIRST_CC] * 2
-
-
-def test_a_dry_run_changes_nothing(backend: Backend) -> None:
-    before = sorted(Path("/run/mltcp").rglob("*"))
-    with holder(2) as held:
-        changes = attach(connections(held), JOB, "mltcp", backend, dry_run=True)
-        assert [(each.outcome, each.old, each.new) for each in changes] == [
-            ("planned", FIRST_CC, "mltcp")
-        ] * 2
-        assert held.congestion_controls() == [FIRST_CC] * 2
-    assert backend.jobs() == []
-    assert sorted(Path("/run/mltcp").rglob("*")) == before
 
 
 def test_a_socket_that_closes_in_between(backend: Backend) -> None:

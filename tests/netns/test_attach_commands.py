@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,9 +21,7 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.native.requirements import may_miscount
 from mltcp_tools.live.attach.processes import process
-from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.selection import Target, select
-from mltcp_tools.live.attach.sockets import sockets, sockets_of
 from mltcp_tools.live.attach.state import STATE_DIR
 
 Mltcp = Callable[..., tuple[int, str, str]]
@@ -68,14 +65,6 @@ def test_by_port_namespace_and_tree() -> None:
         assert select(Target(ports=(held.port,), pids=(os.getpid(),))) == []
 
 
-def test_by_the_port_at_the_other_end() -> None:
-    with holder(1) as held:
-        port = sockets(process(held.pid))[1].local[1]
-        assert select(Target(ports=(port,))) == []  # a connection's own local one means nothing
-        found = select(Target(ports=(held.port,), pids=(held.pid,)))
-        assert [each.pid for each in found] == [held.pid]
-
-
 def test_by_cgroup(tmp_path: Path) -> None:
     line = Path("/proc/self/mountinfo").read_text()
     if "- cgroup2 " not in line:
@@ -95,26 +84,6 @@ def test_by_cgroup(tmp_path: Path) -> None:
     finally:
         wait_for(lambda: not (group / "cgroup.procs").read_text(), "the cgroup to empty")
         group.rmdir()
-
-
-def test_sockets_of_processes_in_several_namespaces_at_once() -> None:
-    with (
-        namespace() as name,
-        holder(2) as here,
-        holder(3, through=("ip", "netns", "exec", name)) as there,
-        holder(1, "::1") as ended,
-    ):
-        found = [process(each.pid) for each in (here, there, ended)]
-        ended.end()
-        listed, unread = sockets_of(found)
-        assert unread == []
-        counts = {each.pid: 0 for each in found}
-        for each in listed:
-            counts[each.process.pid] += 1
-        assert list(counts.values()) == [3, 4, 0]
-        assert {each.netns for each in listed if each.process.pid == there.pid} == {
-            process(there.pid).netns
-        }
 
 
 def shown(mltcp: Mltcp, *target: object) -> dict[int, Any]:
@@ -148,46 +117,6 @@ def test_ps_shows_training_processes_and_why(
         assert [each["job"] for each in shown(mltcp)[plain.pid]["sockets"]] == [None, "p", "p"]
         assert mltcp("detach", "p")[0] == 0
         assert plain.pid not in shown(mltcp)
-
-
-def test_attach_takes_data_and_leaves_the_store_alone(
-    backend: Backend, mltcp: Mltcp, libraries: list[Path]
-) -> None:
-    with namespace() as name:
-        listener = ("ip", "netns", "exec", name)
-        with holder(2, maps=libraries[:1], through=listener) as held:
-            # The port is known only now; as a second process would have it in its environment.
-            environment = {"MASTER_PORT": str(held.port)}
-            code = (
-                "import mmap, socket, sys\n"
-                "with open(sys.argv[1], 'rb') as file:\n"
-                "    kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
-                "first = socket.create_connection(('127.0.0.1', int(sys.argv[2])))\n"
-                "print(flush=True); sys.stdin.read()"
-            )
-            with subprocess.Popen(
-                [*listener, sys.executable, "-c", code, str(libraries[0]), str(held.port)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=os.environ | environment,
-            ) as client:
-                assert client.stdout is not None
-                assert client.stdin is not None
-                client.stdout.readline()
-                code_, out, said = mltcp("attach", client.pid, "--job", "a")
-                assert (code_, out) == (1, "")
-                assert "Nothing to attach" in said
-                code_, out, said = mltcp(
-                    "attach", f"tree:{os.getpid()}", f"netns:{name}", "--job", "a"
-                )
-                assert code_ == 0
-                assert out.count("-> mltcp, job a, switched") == 2
-                assert "Job a (id 1): 2 switched." in said
-                assert "Left alone: 1 store" in said
-                code_, out, said = mltcp("attach", client.pid, "--job", "a", "--kind", "store")
-                assert (code_, out.count("switched")) == (0, 1)
-                assert mltcp("detach", "--all")[1].count("restored") == 3
-                client.stdin.close()
 
 
 def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
@@ -246,30 +175,6 @@ def test_follow_attaches_later_sockets_and_ends_with_process(backend: Backend) -
     assert not list(STATE_DIR.iterdir())
 
 
-def test_follow_waits_for_process_and_ctrl_c_keeps_it_attached(backend: Backend) -> None:
-    code = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    with namespace() as name:
-        follower = subprocess.Popen(
-            [sys.executable, "-c", code, "attach", f"netns:{name}", "--job", "a", "--follow"],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert follower.stderr is not None
-            assert "waiting for one" in follower.stderr.readline()
-            with holder(2, through=("ip", "netns", "exec", name)) as held:
-                wait_for(lambda: held.congestion_controls() == ["mltcp"] * 2, "the follower")
-                follower.send_signal(signal.SIGINT)
-                _, said = follower.communicate(timeout=PATIENCE_S)
-                assert (follower.returncode, "error" in said) == (0, False)
-                assert held.congestion_controls() == ["mltcp"] * 2
-                assert [each.outcome for each in detach(job="a")] == ["restored"] * 2
-                assert held.congestion_controls() == [FIRST_CC] * 2
-        finally:
-            follower.kill()
-            follower.wait()
-
-
 def test_a_job_called_like_a_number(backend: Backend, mltcp: Mltcp) -> None:
     with holder(1) as held:
         assert mltcp("attach", held.pid, "--job", "7")[0] == 0
@@ -278,66 +183,27 @@ def test_a_job_called_like_a_number(backend: Backend, mltcp: Mltcp) -> None:
         assert mltcp("detach", "--job", "7")[0] == 0
 
 
-def test_unload_while_attached_says_to_detach(backend: Backend, mltcp: Mltcp) -> None:
-    with holder(1) as held:
-        assert mltcp("attach", held.pid, "--job", "a")[0] == 0
-        code, _, said = mltcp("unload")
-        assert (code, "mltcp detach" in said) == (4, True)
-        assert mltcp("detach", "a")[0] == 0
-    assert mltcp("unload")[0] == 0
+MISTAKES = [
+    (["attach"], 2, "Missing argument"),
+    (["attach", "4194304", "--job", "a"], 1, "No process matches 4194304"),
+    (["attach", "x:y", "--job", "a"], 2, "begins with no kind of target"),
+    (["attach", "PID", "--job", "a\x1b"], 2, "printable"),
+    (["attach", "PID", "--job", "a", "--slope", "2", "--cc", "observe"], 2, "changes nothing"),
+    (["attach", "PID", "--job", "a", "--kind", "gloo"], 1, "--kind all"),
+    (["attach", "PID", "--job", "a", "--follow", "--json"], 2, "--follow can't be combined"),
+    (["detach", "a", "--all"], 2, "say what to detach"),
+    (["detach", "absent"], 2, "nothing is"),
+    (["detach", "1"], 2, "No socket of process 1"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["attach"], 2, "Missing argument"),
-        (["attach", "1"], 2, "Missing option '--job'"),
-        (["attach", "4194304", "--job", "a"], 1, "No process matches 4194304"),
-        (["attach", "x:y", "--job", "a"], 2, "begins with no kind of target"),
-        (["attach", "port:0", "--job", "a"], 2, "not a TCP port"),
-        (["attach", "PID", "--job", ""], 2, "job name ''"),
-        (["attach", "PID", "--job", "a\x1b"], 2, "printable"),
-        (["attach", "PID", "--job", "a", "--total", "2.5 MBit"], 2, "not a size"),
-        (["attach", "PID", "--job", "a", "--gap", "170"], 2, "has no unit; write it like"),
-        (["attach", "PID", "--job", "a", "--gap", "2h"], 2, "not a time"),
-        (["attach", "PID", "--job", "a", "--gap", "7200s"], 2, "0 to 3600 seconds"),
-        (["attach", "PID", "--job", "a", "--slope", "65"], 2, "not in the range"),
-        (["attach", "PID", "--job", "a", "--cc", "bbr"], 2, "is not one of"),
-        (["attach", "PID", "--job", "a", "--slope", "2", "--cc", "observe"], 2, "changes nothing"),
-        (["attach", "PID", "--job", "a", "--kind", "gloo"], 1, "--kind all"),
-        (["attach", "PID", "--job", "a", "--follow", "--json"], 2, "--follow can't be combined"),
-        (["detach"], 2, "say what to detach"),
-        (["detach", "a", "--all"], 2, "say what to detach"),
-        (["detach", "absent"], 2, "nothing is"),
-        (["detach", "1"], 2, "No socket of process 1"),
-        (["connections", "4194304"], 1, "No process matches 4194304"),
-    ],
-)
-def test_mistakes_are_explained_in_one_line(
-    backend: Backend, mltcp: Mltcp, arguments: list[str], code: int, words: str
-) -> None:
+def test_mistakes_are_explained_in_one_line(backend: Backend, mltcp: Mltcp) -> None:
     with holder(1) as held:
-        given = [str(held.pid) if each == "PID" else each for each in arguments]
-        found, out, said = mltcp(*given)
-        assert (found, out) == (code, "")
-        assert words in said
-        assert said.count("\n") == 1
-        assert held.congestion_controls() == [FIRST_CC]
+        for arguments, code, words in MISTAKES:
+            given = [str(held.pid) if each == "PID" else each for each in arguments]
+            found, out, said = mltcp(*given)
+            assert (found, out, said.count("\n")) == (code, "", 1), given
+            assert words in said
+            assert held.congestion_controls() == [FIRST_CC]
     assert backend.jobs() == []
     assert not STATE_DIR.exists() or not list(STATE_DIR.iterdir())
-
-
-def test_names_of_others_can_not_drive_the_terminal(mltcp: Mltcp) -> None:
-    code = "import sys; print(flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, "\x1b[2J\n9999 fake"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as odd:
-        assert odd.stdout is not None
-        assert odd.stdin is not None
-        odd.stdout.readline()
-        out = mltcp("connections", odd.pid)[1]
-        odd.stdin.close()
-    assert "\x1b" not in out
-    assert "?[2J?9999 fake" in out

@@ -16,9 +16,7 @@ from netns.connected import holder, namespace
 from support.holding_process import FIRST_CC
 
 from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
-from mltcp_tools.kernel.backends import module
 from mltcp_tools.kernel.backends.base import Backend
-from mltcp_tools.kernel.backends.kmod import KmodBackend
 from mltcp_tools.live.attach import switch
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
@@ -148,19 +146,6 @@ def test_detach_after_a_forced_unload(backend: Backend) -> None:
         assert held.congestion_controls() == [FIRST_CC] * 2
 
 
-def test_attaching_again_after_a_forced_unload(backend: Backend) -> None:
-    if backend.name == "kmod":
-        return  # it stays while sockets use it
-    with holder(2) as held:
-        attach(connections(held), JOB, "mltcp", backend)
-        backend.unload(force=True)
-        backend.load()
-        changes = attach(connections(held), JOB, "mltcp", backend)
-        assert outcomes(changes) == ["tagged"] * 2
-        assert tags(backend) == {change.socket.cookie: 7 for change in changes}
-        assert [each.now for each in detach()] == [FIRST_CC] * 2
-
-
 def test_nothing_is_changed_by_a_request_that_can_not_work(backend: Backend) -> None:
     with holder(1) as held:
         found = sockets(process(held.pid))
@@ -182,15 +167,6 @@ def test_nothing_is_changed_by_a_request_that_can_not_work(backend: Backend) -> 
         if backend.status().loaded == ("mltcp",):
             with pytest.raises(MltcpError, match="run `mltcp load mltcp_reno`"):
                 attach([connection], JOB, "mltcp_reno", backend)
-        assert held.congestion_controls() == [FIRST_CC]
-    assert_nothing_recorded()
-
-
-@pytest.mark.skipif(module.is_loaded(), reason="the kernel module is loaded")
-def test_a_module_that_is_not_loaded_is_said() -> None:
-    with holder(1) as held:
-        with pytest.raises(MltcpError, match="isn't loaded; run `mltcp load`"):
-            attach(connections(held), JOB, "mltcp", KmodBackend())
         assert held.congestion_controls() == [FIRST_CC]
     assert_nothing_recorded()
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from netns.attached import JOB
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connected import Holder, holder
 from support.holding_process import FIRST_CC
@@ -19,7 +19,7 @@ from support.holding_process import FIRST_CC
 from mltcp_tools.base.errors import HostError, MltcpError, UsageError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.live.attach.restore import detach
-from mltcp_tools.live.attach.state import STATE_DIR, StateFiles
+from mltcp_tools.live.attach.state import STATE_DIR, AttachedJob, StateFiles
 
 CODE = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -126,38 +126,9 @@ def test_net_admin_must_count_in_the_sockets_namespace() -> None:
     assert own.returncode == 0
 
 
-@pytest.fixture
-def planted(backend: Backend, held: Holder) -> Iterator[Path]:
-    """The state file of an attached job, for a test to spoil."""
-    assert mltcp("attach", held.pid, "--job", "a").returncode == 0
-    path = STATE_DIR / "job-1.json"
-    good = path.read_bytes()
-    yield path
-    # What the true file says must still work.
-    if STATE_DIR.is_symlink():
-        STATE_DIR.unlink()
-    shutil.rmtree(STATE_DIR, ignore_errors=True)
-    STATE_DIR.mkdir(mode=0o700)
-    path.write_bytes(good)
-    path.chmod(0o600)
-    assert [each.outcome for each in detach(job="a")] == ["restored"] * 2
-
-
 def spoil_link(path: Path) -> None:
-    path.rename(path.parent.parent / "elsewhere.json")
-    path.symlink_to(path.parent.parent / "elsewhere.json")
-
-
-def spoil_owner(path: Path) -> None:
-    os.chown(path, 65534, 65534)
-
-
-def spoil_mode(path: Path) -> None:
-    path.chmod(0o620)
-
-
-def spoil_hard_link(path: Path) -> None:
-    (path.parent.parent / "elsewhere.json").hardlink_to(path)
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
 
 
 def spoil_pipe(path: Path) -> None:
@@ -165,76 +136,51 @@ def spoil_pipe(path: Path) -> None:
     os.mkfifo(path, 0o600)
 
 
-def spoil_id(path: Path) -> None:
-    path.rename(path.with_name("job-2.json"))
-
-
-def spoil_content(path: Path) -> None:
-    document = json.loads(path.read_text())
-    document["sockets"][0]["pid"] = -1
-    path.write_text(json.dumps(document))
-
-
 def spoil_folder_link(path: Path) -> None:
-    shutil.copytree(path.parent, path.parent.parent / "elsewhere")
-    shutil.rmtree(path.parent)
-    path.parent.symlink_to(path.parent.parent / "elsewhere")
-
-
-def spoil_folder_owner(path: Path) -> None:
-    os.chown(path.parent, 65534, 65534)
-
-
-def spoil_folder_mode(path: Path) -> None:
-    path.parent.chmod(0o770)
+    path.parent.rename(path.parent.with_name("elsewhere"))
+    path.parent.symlink_to(path.parent.with_name("elsewhere"))
 
 
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
         (spoil_link, "symbolic link"),
-        (spoil_owner, "belongs to user 65534"),
-        (spoil_mode, "users other than its owner"),
-        (spoil_hard_link, "not a plain file"),
+        (lambda path: os.chown(path, 65534, 65534), "belongs to user 65534"),
+        (lambda path: path.chmod(0o620), "users other than its owner"),
+        (lambda path: path.with_name("elsewhere").hardlink_to(path), "not a plain file"),
         (spoil_pipe, "not a plain file"),
-        (spoil_id, "it is about job 1"),
-        (spoil_content, "pid is -1"),
+        (lambda path: path.rename(path.with_name("job-2.json")), "it is about job 7"),
         (spoil_folder_link, "a link or a file"),
-        (spoil_folder_owner, "belongs to user 65534"),
-        (spoil_folder_mode, "users other than its owner may enter"),
+        (lambda path: os.chown(path.parent, 65534, 65534), "belongs to user 65534"),
+        (lambda path: path.parent.chmod(0o770), "users other than its owner may enter"),
     ],
 )
-def test_a_state_file_that_is_not_ours_is_refused(
-    planted: Path, held: Holder, spoil: object, why: str
+def test_state_files_that_others_can_write_are_refused(
+    tmp_path: Path, spoil: Callable[[Path], object], why: str
 ) -> None:
-    assert callable(spoil)
-    try:
-        spoil(planted)
-        for arguments in (("detach", "--all"), ("attach", held.pid, "--job", "b")):
-            run = mltcp(*arguments)
-            assert run.returncode == HostError.exit_code, run
-            assert "can't be trusted" in run.stderr
-            assert why in run.stderr
-            assert run.stderr.count("\n") == 1
-        run = mltcp("connections", held.pid)
-        assert run.returncode == 0
-        assert why in run.stderr
-        assert held.congestion_controls() == ["mltcp"] * 2
-    finally:
-        elsewhere = Path("/run/mltcp/elsewhere")
-        elsewhere.with_suffix(".json").unlink(missing_ok=True)
-        shutil.rmtree(elsewhere, ignore_errors=True)
+    files = StateFiles(tmp_path / "attach")
+    files.write(AttachedJob(JOB, "bpf", ()))
+    spoil(files.directory / "job-7.json")
+    with pytest.raises(HostError, match=f"can't be trusted: .*{why}"):
+        files.read()
 
 
-def test_the_files_are_closed_to_others(planted: Path) -> None:
-    assert (planted.stat().st_mode & 0o7777, planted.stat().st_uid) == (0o600, 0)
-    assert (planted.parent.stat().st_mode & 0o7777, planted.parent.stat().st_uid) == (0o700, 0)
-
-
-def test_a_file_of_another_boot_means_nothing(planted: Path, held: Holder) -> None:
-    document = json.loads(planted.read_text())
-    document["boot_id"] = "00000000-0000-0000-0000-000000000000"
-    planted.write_text(json.dumps(document))
+def test_untrusted_or_older_records_change_nothing(backend: Backend, held: Holder) -> None:
+    assert mltcp("attach", held.pid, "--job", "a").returncode == 0
+    path = STATE_DIR / "job-1.json"
+    good = path.read_bytes()
+    assert [each.stat().st_mode & 0o7777 for each in (path, path.parent)] == [0o600, 0o700]
+    path.chmod(0o620)
+    for arguments in (("detach", "--all"), ("attach", held.pid, "--job", "b")):
+        run = mltcp(*arguments)
+        assert (run.returncode, run.stderr.count("\n")) == (HostError.exit_code, 1), run
+        assert "can't be trusted" in run.stderr
+    run = mltcp("connections", held.pid)
+    assert (run.returncode, "can't be trusted" in run.stderr) == (0, True)
+    path.chmod(0o600)
+    path.write_text(json.dumps(json.loads(good) | {"boot_id": "that of another boot"}))
     run = mltcp("detach", "a")
     assert (run.returncode, "nothing is" in run.stderr) == (UsageError.exit_code, True)
     assert held.congestion_controls() == ["mltcp"] * 2
+    path.write_bytes(good)
+    assert [each.outcome for each in detach(job="a")] == ["restored"] * 2

@@ -35,7 +35,6 @@ from mltcp_tools.live.agent.follow import Follower
 from mltcp_tools.live.agent.health import OVERRIDDEN
 from mltcp_tools.live.agent.rules import ALL, Rule
 from mltcp_tools.live.agent.wakeups import Tracepoint
-from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.observe.follower_state import read_follower_states, read_overridden
@@ -197,20 +196,6 @@ def test_a_flood_does_not_keep_it_from_its_work(
             wait_for(lambda: follower.step() or box.received > heard + 100, "heard again")
         finally:
             flooding.kill()
-
-
-def test_what_was_attached_by_somebody_else_stays_detached(backend: Backend, mark: str) -> None:
-    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
-    with training(mark) as job, Follower([rule], backend, lambda _: None) as follower:
-        job.ask("connect")
-        wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
-        detach(job="trained")
-        for _ in range(3):
-            follower.step()
-        assert job.ccs() == [DEFAULT]
-        assert backend.jobs() == []
-        job.ask("connect")
-        wait_for(lambda: follower.step() or job.ccs() == [DEFAULT, "mltcp"], "the next one")
 
 
 def test_records_of_closed_connections_are_forgotten(backend: Backend, mark: str) -> None:

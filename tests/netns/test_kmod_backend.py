@@ -25,11 +25,9 @@ from netns.connections import (
     send_burst,
 )
 
-from mltcp_tools.base.errors import BusyError, HostError, UsageError
+from mltcp_tools.base.errors import BusyError, HostError
 from mltcp_tools.kernel.backends import get_backend, kmod, module
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
-from mltcp_tools.kernel.host import facts
-from mltcp_tools.lab.testbed.namespaces import inside
 
 pytestmark = pytest.mark.skipif(bool(why_not("kmod")), reason=why_not("kmod"))  # named by hand
 
@@ -130,17 +128,6 @@ def test_a_connection_of_which_nothing_is_known_is_named_too(backend: Backend) -
             backend.unload(force=True)
 
 
-def test_a_socket_without_a_connection_holds_the_module(backend: Backend) -> None:
-    backend.load()
-    with socket.create_server((LOCALHOST, 0)) as listener:
-        listener.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp")
-        assert backend.flows() == []
-        for force, told in ((False, "1 sockets hold"), (True, "1 sockets still hold tcp_mltcp")):
-            with pytest.raises(BusyError, match=rf"{told}.*listen socket {LOCALHOST}"):
-                backend.unload(force)
-    assert backend.unload() == 0
-
-
 def test_a_module_built_but_not_installed_is_loaded(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,30 +202,6 @@ def test_the_first_backend_keeps_the_names(backend: Backend) -> None:
             bpf.load()
 
 
-def test_jobs_belong_to_a_network_namespace(backend: Backend) -> None:
-    backend.load()
-    backend.set_job(Job(1, "host's"))
-    with bottleneck() as network, connection(network, "mltcp") as sender:
-        there = get_backend("kmod")
-        with inside(network.senders[0]):
-            assert there.jobs() == []
-            there.set_job(Job(1, "namespace's"))
-        assert [job.name for job in backend.jobs()] == ["host's"]
-        assert [job.name for job in there.jobs()] == ["namespace's"]
-        backend.tag(sender.fileno(), 1)  # a socket of the other namespace
-        with socket.create_server((LOCALHOST, 0)) as listener, socket.socket() as ours:
-            ours.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp")
-            ours.connect(listener.getsockname())
-            backend.untag(ours.fileno())  # so that it isn't fresh
-            assert [flow.remote_addr for flow in there.flows()] == [network_address(sender)]
-            assert len(backend.flows()) == 2
-
-
-def network_address(sender: socket.socket) -> str:
-    address: str = sender.getpeername()[0]
-    return address
-
-
 def test_two_readers_hear_the_same(backend: Backend) -> None:
     backend.load()
     backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=10)))
@@ -295,19 +258,6 @@ def test_tagging_needs_capabilities(backend: Backend) -> None:
     )
     run = subprocess.run([*bare[:-1], hearing], capture_output=True, text=True)
     assert "Hearing of iterations failed: this process lacks CAP_NET_ADMIN" in run.stderr
-
-
-def test_no_module_loading_is_said_first(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "effective_capabilities", lambda: {"CAP_NET_ADMIN"})
-    with pytest.raises(HostError, match="CAP_SYS_MODULE"):
-        backend.load()
-
-
-def test_defaults_the_module_cannot_have_are_refused(backend: Backend) -> None:
-    for defaults in (JobParams(shape="concave"), JobParams(mechanisms=("increase",))):
-        with pytest.raises(UsageError, match="neither shape nor mechanisms"):
-            backend.load(defaults=defaults)
-    assert not module.is_loaded()
 
 
 def test_a_stream_lives_through_unloading(backend: Backend) -> None:

@@ -198,11 +198,6 @@ def test_any_congestion_control_is_recorded_from_outside(
     assert "bbr" in shown(capsys, "report", str(run))
 
 
-def test_jobs_seen_from_outside_need_a_target_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "record", "-o", "x", "--job", "a=command:x,b"]) == 2
-    assert "Give a TARGET for b" in capsys.readouterr().err
-
-
 def test_mistakes_in_recording(
     backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 import time
@@ -184,9 +183,3 @@ def test_nothing_loaded_is_nothing_to_replace(capsys: pytest.CaptureFixture[str]
             assert main(["load", "--replace", "--backend", str(name)]) == 1
             assert "isn't loaded" in capsys.readouterr().err
             assert main(["load", "--replace", "mltcp"]) == 2
-
-
-def test_as_json(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["load", "--replace", "--backend", backend.name, "--slope", "3", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["defaults"]["slope"], found["build"]) == (3, backend.build_here())
