@@ -137,17 +137,17 @@ def test_observing_changes_nothing_and_shows_all(
         assert main([*looking, "--gap", "50ms", "--total", "200kB"]) == 0
         assert job.ccs() == [f"mltcp_{base}"]
         assert backend.jobs()[0].params.mechanisms == ()
-        job.tell(f"train 200 0.1 {BURST}")
+        job.tell(f"train 1000 0.1 {BURST}")
         assert main(["lab", "record", "-o", str(tmp_path / "before"), "--iterations", "10"]) == 0
         flows = [flow for flow in backend.flows() if flow.sent_bytes]
         assert {(flow.gain, flow.yields) for flow in flows} == {(1.0, 0)}
-        job.answer()
+        job.stop()
         assert main(["attach", mark, "--job", "seen", "--kind", "all"]) == 0
         assert job.ccs() == ["mltcp"]
         assert backend.jobs()[0].params.mechanisms is None
-        job.tell(f"train 200 0.1 {BURST}")
+        job.tell(f"train 1000 0.1 {BURST}")
         assert main(["lab", "record", "-o", str(tmp_path / "after"), "--iterations", "10"]) == 0
-        job.answer()
+        job.stop()
         assert {each.now for each in detach()} == {base}
         assert job.ccs() == [base]
     capsys.readouterr()

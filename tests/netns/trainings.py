@@ -55,6 +55,11 @@ class Training:
             assert selector.select(PATIENCE_S), "the training process doesn't answer"
         return self.process.stdout.readline().strip()
 
+    def stop(self) -> float:
+        """End the iterations that it was told of; the seconds that they took."""
+        self.tell("stop")
+        return float(self.answer())
+
     def ccs(self) -> list[str]:
         """The congestion control of each of its connections."""
         return self.ask("cc").split()

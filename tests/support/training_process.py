@@ -6,6 +6,7 @@ do, and each is answered by one line:
 
   connect                         open one more connection; the time (CLOCK_MONOTONIC) and its port
   train COUNT COMPUTE_S BYTES     run iterations over all connections; the seconds that took
+  stop                            end these, which answers them; no answer of its own
   switched NAME                   wait until the latest connection runs NAME; the time
   cc                              the congestion control of each connection
   close                           close the latest connection
@@ -22,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import socket
 import struct
@@ -101,9 +103,13 @@ def main() -> None:
             while congestion_control(connections[-1]) != arguments[0]:
                 time.sleep(0.0005)
             answer = str(time.monotonic())
+        elif what == "stop":
+            continue
         else:
             begin = time.monotonic()
             for _ in range(int(arguments[0])):
+                if select.select([sys.stdin], [], [], 0)[0]:
+                    break
                 with job.iteration() if job else contextlib.nullcontext():
                     time.sleep(float(arguments[1]))
                     burst(connections, int(arguments[2]))
