@@ -23,7 +23,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "iterations": _JOB
     | {"iteration": "int64", "start_s": "float64", "end_s": "float64"}
     | {"compute_s": "float64", "comm_s": "float64", "bytes": "int64"}
-    | {"waited_s": "float64", "realigned": "int64"},
+    | {"waited_s": "float64", "realigned": "int64"}
+    | {"rtt_us": "float64", "retransmits": "float64"},
     "bursts": _JOB
     | {"iteration": "int64", "burst": "int64"}
     | {"start_s": "float64", "end_s": "float64", "first_end_s": "float64", "bytes": "int64"},
@@ -52,14 +53,15 @@ COLUMNS: dict[str, dict[str, str]] = {
     | {"request": "int64", "start_s": "float64", "end_s": "float64", "bytes": "int64"},
 }
 """Columns of each table and their types. Seconds count from the start of the variant. A burst's
-`first_end_s` is when the first of its flows was done, `end_s` when the last was. In planned
-variants `waited_s` is how long the job was ready before its communication was due, and `realigned`
-is 1 where it was too late and took a later turn. `back` is 1 of flows that answer others of their
-job, which a recording sees where both ends are on its host. `bulk` has the bytes that neighbours'
-bulk flows had got across at some instants. `queue_mean_bytes` and
-`queue_p99_bytes` are of what waits or is being sent, on the wire, over the time for which links
-were busy; a simulation has them. `disturbance` has a row per second, of every run of a variant
-(`attempt`, from 1), the last of which the other tables are of; its columns are those of
+`first_end_s` is the end of its first flow, `end_s` that of its last. In planned variants `waited_s`
+is the time for which the job was ready before its slot, and `realigned` is 1 where it was too late
+and took a later slot. `rtt_us` is the mean RTT while the job sent, and `retransmits` the segments
+that it sent again in the iteration; only traced repetitions have them. `back` is 1 for flows that
+answer others of their job; a recording has both where both ends are on its host. `bulk` has the
+bytes that neighbours' bulk flows had delivered at some instants. `queue_mean_bytes` and
+`queue_p99_bytes` count the bytes that wait or are being sent, over the time for which links were
+busy; a simulation has them. `disturbance` has a row per second of every run of a variant
+(`attempt`, from 1); the other tables are of the last run. Its columns are those of
 host/disturbance.py."""
 
 

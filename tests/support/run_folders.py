@@ -66,7 +66,8 @@ def make_run(folder: Path, document: dict[str, Any] | None = None, *, jitter: fl
 
     def add(variant: str, repetition: int, tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
         own = {"variant": variant, "repetition": repetition, "bytes": BYTES}
-        iterations.append(tables[0].assign(**own))
+        traced = {"rtt_us": 900.0, "retransmits": 2.0} if repetition == 1 else {}
+        iterations.append(tables[0].assign(**own, **traced))
         first_end_s = tables[1]["end_s"] - 0.001 * tables[1]["burst"]
         bursts.append(tables[1].assign(**own, first_end_s=first_end_s))
         end_s = float(tables[0]["end_s"].max())

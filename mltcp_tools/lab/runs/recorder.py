@@ -2,7 +2,7 @@
 """The tables of a run folder: rows from the emulators' results, written as CSV.
 
 Seconds (`*_s`) count from the instant the variant's jobs started in that repetition. The columns
-are those of COLUMNS in live/base/run_tables.py. TCP samples are kept for the first and last TRACED
+are those of COLUMNS in base/run_tables.py. TCP samples are kept for the first and last TRACED
 iterations of each job only.
 """
 
@@ -99,6 +99,7 @@ class Tables:
         """Add a client's result document; `start` is the variant's start (CLOCK_MONOTONIC)."""
         key = {"variant": variant, "repetition": repetition, "job": task.name}
         iterations = document["iterations"]
+        watched = _watched(document["samples"])
         for iteration in iterations:
             number, bursts = iteration["iteration"], iteration["bursts"]
             self._rows["iterations"].append(
@@ -112,6 +113,8 @@ class Tables:
                     "bytes": iteration["bytes"],
                     "waited_s": iteration.get("waited", 0.0),
                     "realigned": int(iteration.get("realigned", False)),
+                    "rtt_us": watched.get(number, (None, None))[0],
+                    "retransmits": watched.get(number, (None, None))[1],
                 }
             )
             for burst in bursts:
@@ -200,3 +203,19 @@ class Tables:
         write_tables(
             folder, {name: rows for name, rows in self._rows.items() if rows or name not in RARE}
         )
+
+
+def _watched(samples: Iterable[Mapping[str, Any]]) -> dict[int, tuple[float, int]]:
+    """Iteration -> mean RTT in microseconds and segments retransmitted, from a job's samples.
+
+    samples: in the order of their times; their `retransmits` count from the flow's beginning.
+    """
+    rtts: dict[int, list[int]] = {}
+    retransmits: dict[int, int] = {}
+    before: dict[int, int] = {}
+    for sample in samples:
+        number, flow, count = sample["iteration"], sample["flow"], sample["retransmits"]
+        rtts.setdefault(number, []).append(sample["rtt_us"])
+        retransmits[number] = retransmits.get(number, 0) + count - before.get(flow, 0)
+        before[flow] = count
+    return {number: (sum(each) / len(each), retransmits[number]) for number, each in rtts.items()}
