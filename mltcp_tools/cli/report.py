@@ -24,24 +24,11 @@ _FOLDER = click.Path(path_type=Path)
     metavar="PATH",
     help="Write a self-contained HTML report to PATH as well.",
 )
-@click.option(
-    "--write",
-    is_flag=True,
-    help="Renew result.json, report.html and plots/ in the run folder as well.",
-)
-@click.option(
-    "--settled-from",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="First iteration that the settled mean (column `late`) counts.  [default: 10]",
-)
 def command(
     run: Path,
     other: Path | None,
     as_json: bool,
     html: Path | None,
-    write: bool,
-    settled_from: int | None,
 ) -> None:
     """Report on RUN, a folder written by `mltcp testbed run`, or compare it with RUN2.
 
@@ -50,34 +37,26 @@ def command(
     """
     # pandas takes longer to load than --help may take
     from mltcp_tools.lab import analysis
-    from mltcp_tools.lab.analysis.metrics import SETTLED_FROM
 
     if other is not None:
-        if html or write or settled_from:
-            raise UsageError(
-                "--html, --write and --settled-from report on one run; leave out the second."
-            )
+        if html:
+            raise UsageError("--html reports on one run; leave out the second.")
         comparison = analysis.compare_runs(analysis.load_run(run), analysis.load_run(other))
         click.echo(
             _json(comparison) if as_json else analysis.render_comparison(comparison), nl=False
         )
         return
-    settled_from = settled_from or SETTLED_FROM
     loaded = analysis.load_run(run)
-    if html is None and not write:
-        result = analysis.summarise(loaded, settled_from).document()
+    if html is None:
+        result = analysis.summarise(loaded).document()
     else:
-        report = analysis.make_report(loaded, settled_from)
+        report = analysis.make_report(loaded)
         result = report.result
-        if write:
-            analysis.save_report(report, run)
-            click.echo(f"Wrote {run / 'report.html'}, result.json and plots/.", err=True)
-        if html is not None:
-            try:
-                html.write_text(report.html, encoding="utf-8")
-            except OSError as error:
-                raise MltcpError(f"{html} can't be written: {error.strerror}.") from error
-            click.echo(f"Wrote {html}.", err=True)
+        try:
+            html.write_text(report.html, encoding="utf-8")
+        except OSError as error:
+            raise MltcpError(f"{html} can't be written: {error.strerror}.") from error
+        click.echo(f"Wrote {html}.", err=True)
     click.echo(_json(result) if as_json else analysis.render_text(result), nl=False)
 
 

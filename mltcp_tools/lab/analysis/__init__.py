@@ -16,7 +16,6 @@ from mltcp_tools.lab.analysis.write import (
     Report,
     make_report,
     save_matrix,
-    save_report,
     write_report,
 )
 from mltcp_tools.lab.runs.run import Run, load_run
@@ -31,7 +30,6 @@ __all__ = [
     "render_matrix_text",
     "render_text",
     "save_matrix",
-    "save_report",
     "summarise",
     "write_report",
 ]

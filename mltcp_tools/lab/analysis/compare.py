@@ -4,19 +4,17 @@
 The document, schema `mltcp-comparison/1` (times in seconds; `estimate` as in result.py):
 
     schema          "mltcp-comparison/1"
-    runs            [name of the first run folder, of the second]
-    jobs            the jobs that both have, by name: nothing else is compared
+    runs            [path of the first run folder, of the second]
+    jobs            the jobs that both runs have, by name: only these are compared
     iterations      iterations per job that are compared: those up to the end of the shorter run
-    variants            {variant: entry} for the variants that both have
+    variants        {variant: entry} for the variants that both have
         mean_s, p99_s       [first, second]: iteration times
         speedup             {mean, p99}: estimates: times faster the second run is, or null
         captured_gain       [first, second]: estimates, or null
         gain_difference     estimate: second captured gain minus first, or null
-        overlap             [first, second], or null each
         jobs                {job: {mean_s, p99_s, speedup}}: the same of each job
-    conditions      [sentence]: how the conditions of two recordings differ
-    verdict         [sentence]: what the comparison says, variant by variant; none where conditions
-    changed schedules       {bound, fair, alone: {mean_s: [first, second], p99_s: [first, second]}}
+    conditions      [sentence]: differences in the conditions of two recordings
+    verdict         [sentence]: the result for each variant, unless conditions changed
     only_in         [variants that only the first has, variants that only the second has]
     differences     {experiment, environment: [{key, first, second}]}: nested keys joined by dots
     warnings, problems      [sentence], each naming its run
@@ -38,11 +36,11 @@ import pandas as pd
 from mltcp_tools.base.cells import WIDTH, bullets, clip, interval, number, plain_text, table
 from mltcp_tools.lab.analysis import bootstrap, metrics
 from mltcp_tools.lab.analysis.reference import Reference, make_reference
-from mltcp_tools.lab.analysis.result import Result, plain
+from mltcp_tools.lab.analysis.result import plain
 from mltcp_tools.lab.analysis.summary import summarise_with
 from mltcp_tools.lab.analysis.undisturbed import Quiet, undisturbed
-from mltcp_tools.lab.analysis.verdict import changed_conditions, verdict
 from mltcp_tools.lab.runs.run import Run
+from mltcp_tools.live.observe.conditions import unlike
 
 SCHEMA = "mltcp-comparison/1"
 
@@ -59,8 +57,7 @@ def compare_runs(first: Run, second: Run) -> dict[str, Any]:
     runs = (quiet[0].run, quiet[1].run)
     references = [make_reference(run) for run in runs]
     results = [
-        summarise_with(each, reference, metrics.SETTLED_FROM)
-        for each, reference in zip(quiet, references, strict=True)
+        summarise_with(each, reference) for each, reference in zip(quiet, references, strict=True)
     ]
     names = [run.variant_names for run in runs]
     common = [variant for variant in names[0] if variant in names[1]]
@@ -75,11 +72,8 @@ def compare_runs(first: Run, second: Run) -> dict[str, Any]:
         "runs": [str(run.path) for run in runs],
         "jobs": jobs,
         "iterations": iterations,
-        "variants": {variant: _variant(variant, sides, results) for variant in common}
-        if jobs
-        else {},
-        "conditions": changed_conditions(first, second),
-        "schedules": _schedules(sides),
+        "variants": {variant: _variant(variant, sides) for variant in common} if jobs else {},
+        "conditions": _changed_conditions(first, second),
         "only_in": [
             [variant for variant in names[0] if variant not in common],
             [variant for variant in names[1] if variant not in common],
@@ -108,7 +102,7 @@ def compare_runs(first: Run, second: Run) -> dict[str, Any]:
             f"Only jobs that both runs have are compared, not {', '.join(other_jobs)}."
         )
     document = plain(document)
-    return document | {"verdict": verdict(document)}
+    return document | {"verdict": _verdict(document)}
 
 
 def _aligned(first: Run, second: Run) -> tuple[Run, Run]:
@@ -159,10 +153,12 @@ class _Side:
         self.variants = {
             variant: table[table["variant"] == variant] for variant in run.variant_names
         }
-        self.schedules: dict[str, pd.DataFrame] = {
-            name: rows[(rows["iteration"] <= iterations) & rows["job"].isin(jobs)]
-            for name, rows in reference.iterations.items()
-        }
+        bound = reference.iterations.get("bound")
+        self.bound = (
+            None
+            if bound is None
+            else bound[(bound["iteration"] <= iterations) & bound["job"].isin(jobs)]
+        )
 
     def replicates(self, *tables: pd.DataFrame) -> list[bootstrap.Replicates] | None:
         """Replicates of tables of this run, on the iterations that all of them have."""
@@ -174,47 +170,31 @@ class _Side:
 
     def gain(self, variant: str) -> tuple[float, metrics.Floats] | None:
         """Captured gain of a variant and its replicates."""
-        base, bound = self.run.baseline, self.schedules.get("bound")
-        if (
-            base is None
-            or base == variant
-            or bound is None
-            or {base, variant} & set(self.discarded)
-        ):
+        base, bound = self.run.baseline, self.bound
+        if base in (None, variant) or bound is None or {base, variant} & set(self.discarded):
             return None
-        parts = self.replicates(self.variants[base], self.variants[variant], bound)
-        if parts is None:
-            return None
-        return bootstrap.gain_of_means(*parts)
+        parts = self.replicates(self.variants[str(base)], self.variants[variant], bound)
+        return None if parts is None else bootstrap.gain_of_means(*parts)
 
 
-def _variant(variant: str, sides: list[_Side], results: list[Result]) -> dict[str, Any]:
-    found = [
-        metrics.distribution(metrics.iteration_times(side.variants[variant])) for side in sides
-    ]
-    one, two = (side.replicates(side.variants[variant]) for side in sides)
+def _variant(variant: str, sides: list[_Side]) -> dict[str, Any]:
     gains = [side.gain(variant) for side in sides]
     difference = None
     if gains[0] and gains[1]:
         difference = bootstrap.estimate(gains[1][0] - gains[0][0], gains[1][1] - gains[0][1])
-    estimates = [bootstrap.estimate(*gain) if gain else None for gain in gains]
-    overlaps = [result.variants[variant].overlap for result in results]
-    return {
-        "mean_s": [each.mean if each else None for each in found],
-        "p99_s": [each.p99 if each else None for each in found],
-        "speedup": bootstrap.combine(bootstrap.speedup, one[0], two[0])
-        if one and two and not any(variant in side.discarded for side in sides)
-        else None,
-        "captured_gain": estimates,
+    tables = [side.variants[variant] for side in sides]
+    return _times(variant, tables, sides) | {
+        "captured_gain": [bootstrap.estimate(*gain) if gain else None for gain in gains],
         "gain_difference": difference,
-        "overlap": [each.run if each else None for each in overlaps],
-        "jobs": {job: _job(variant, job, sides) for job in sides[0].jobs},
+        "jobs": {
+            job: _times(variant, [table[table["job"] == job] for table in tables], sides)
+            for job in sides[0].jobs
+        },
     }
 
 
-def _job(variant: str, job: str, sides: list[_Side]) -> dict[str, Any]:
-    """One job's iteration times in both runs."""
-    tables = [side.variants[variant][side.variants[variant]["job"] == job] for side in sides]
+def _times(variant: str, tables: list[pd.DataFrame], sides: list[_Side]) -> dict[str, Any]:
+    """Iteration times of a variant, or of one of its jobs, in both runs."""
     found = [metrics.distribution(metrics.iteration_times(table)) for table in tables]
     one, two = (side.replicates(table) for side, table in zip(sides, tables, strict=True))
     discarded = any(variant in side.discarded for side in sides)
@@ -227,20 +207,45 @@ def _job(variant: str, job: str, sides: list[_Side]) -> dict[str, Any]:
     }
 
 
-def _schedules(sides: list[_Side]) -> dict[str, dict[str, list[float | None]]]:
-    schedules = {}
-    for name in ("bound", "fair", "alone"):
-        tables = [side.schedules.get(name) for side in sides]
-        if any(rows is not None for rows in tables):
-            found = [
-                metrics.distribution(metrics.iteration_times(rows)) if rows is not None else None
-                for rows in tables
-            ]
-            schedules[name] = {
-                "mean_s": [each.mean if each else None for each in found],
-                "p99_s": [each.p99 if each else None for each in found],
-            }
-    return schedules
+def _changed_conditions(first: Run, second: Run) -> list[str]:
+    """Sentences on the conditions that differ between two recordings, as far as both have them."""
+    one, other = (run.environment.get("conditions") for run in (first, second))
+    if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
+        return []
+    try:
+        return unlike(one, other)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return [f"The recorded conditions are damaged ({error!r})."]
+
+
+def _verdict(document: Mapping[str, Any]) -> list[str]:
+    """A sentence for each variant: on all jobs together, and on each."""
+    if document["conditions"]:
+        return ["The conditions changed, so there is no verdict."]
+    found = []
+    for variant, entry in document["variants"].items():
+        whole = (entry["speedup"] or {}).get("mean")
+        if whole is None:
+            continue
+        each = [
+            f"{job} {_changed(speedup)}"
+            for job, values in entry["jobs"].items()
+            if (speedup := (values["speedup"] or {}).get("mean"))
+        ]
+        listed = f" ({'; '.join(each)})" if len(each) > 1 else ""
+        found.append(f"{variant}: the second run is {_changed(whole)}{listed}.")
+    return found
+
+
+def _changed(speedup: Mapping[str, float | None]) -> str:
+    """A speed-up in words; not significant where its interval contains 1, or there is none."""
+    low, high = speedup["low"], speedup["high"]
+    times = f"speed-up {interval(speedup, '.3f')}"
+    if low is not None and low > 1:
+        return f"faster, {times}"
+    if high is not None and high < 1:
+        return f"slower, {times}"
+    return f"not significantly different, {times}"
 
 
 def differences(first: object, second: object, key: str = "") -> list[dict[str, Any]]:
@@ -277,57 +282,37 @@ def render_comparison(document: Mapping[str, Any]) -> str:
     """A comparison as text for a terminal, at most 100 columns wide."""
     first, second = document["runs"]
     parts = [f"first:  {first}\nsecond: {second}"]
-    head = ("variant", "mean ms", "→", "p99 ms", "→", "x mean", "x p99", "gain", "→", "olap", "→")
-
-    def pair(values: list[float | None], form: str, scale: float = 1.0) -> list[str]:
-        return [number(None if each is None else each * scale, form) for each in values]
-
-    rows: list[list[str] | None] = []
-    for variant, entry in document["variants"].items():
-        speedup = entry["speedup"] or {}
-        gains = [gain["value"] if gain else None for gain in entry["captured_gain"]]
-        rows.append(
+    entries = document["variants"]
+    times = ("mean", "→", "p99", "→", "speed-up", "p99 speed-up")
+    if entries:
+        parts.append(f"Iteration times (ms) of iterations 1 to {document['iterations']}")
+        parts.append(
+            table(("variant", *times), [[clip(v), *_compared(each)] for v, each in entries.items()])
+        )
+    if any(each["gain_difference"] for each in entries.values()):
+        head = ("variant", "captured gain", "→", "difference")
+        rows = [
             [
                 clip(variant),
-                *pair(entry["mean_s"], ".1f", 1e3),
-                *pair(entry["p99_s"], ".1f", 1e3),
-                *(number((speedup.get(key) or {}).get("value"), ".3f") for key in ("mean", "p99")),
-                *pair(gains, ".2f"),
-                *pair(entry["overlap"], ".0%"),
+                *(number(gain and gain["value"], ".2f") for gain in each["captured_gain"]),
+                interval(each["gain_difference"]),
             ]
-        )
-    if document["schedules"]:
-        rows.append(None)
-    for name, entry in document["schedules"].items():
-        times = [*pair(entry["mean_s"], ".1f", 1e3), *pair(entry["p99_s"], ".1f", 1e3)]
-        rows.append([name, *times, *[""] * 6])
-    if document["variants"]:
+            for variant, each in entries.items()
+        ]
         parts.append(table(head, rows))
-        parts.append(
-            textwrap.fill(
-                f"First run → second run, iterations 1 to {document['iterations']}. x: times "
-                "faster the second run is. gain: captured gain. olap: overlap.",
-                WIDTH,
-            )
-        )
-        parts.append(
-            table(
-                ("variant", "x mean [95 %]", "x p99 [95 %]", "gain, second - first [95 %]"),
-                [
-                    [
-                        clip(variant),
-                        *(
-                            interval((entry["speedup"] or {}).get(key), ".3f")
-                            for key in ("mean", "p99")
-                        ),
-                        interval(entry["gain_difference"]),
-                    ]
-                    for variant, entry in document["variants"].items()
-                ],
-            )
-        )
     if len(document["jobs"]) > 1:
-        parts.append(_jobs_table(document))
+        jobs = [
+            [clip(variant), clip(job), *_compared(each)]
+            for variant, entry in entries.items()
+            for job, each in entry["jobs"].items()
+        ]
+        parts.append(table(("variant", "job", *times), jobs))
+    if entries:
+        note = (
+            "First run → second run. speed-up: the first run's time divided by the second's. In"
+            " brackets: 95 % confidence intervals."
+        )
+        parts.append(textwrap.fill(note, WIDTH))
     for which, variants in zip(("first", "second"), document["only_in"], strict=True):
         if variants:
             parts.append(f"Only the {which} run has the variants {', '.join(variants)}.")
@@ -346,23 +331,14 @@ def render_comparison(document: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _jobs_table(document: Mapping[str, Any]) -> str:
-    """Each job of each variant, in both runs."""
-    head = ("variant", "job", "mean ms", "→", "p99 ms", "→", "x mean [95 %]")
-    rows: list[list[str] | None] = [
-        [
-            clip(variant),
-            clip(job),
-            *(
-                number(None if each is None else each * 1e3, ".1f")
-                for each in (*values["mean_s"], *values["p99_s"])
-            ),
-            interval((values["speedup"] or {}).get("mean"), ".3f"),
-        ]
-        for variant, entry in document["variants"].items()
-        for job, values in entry["jobs"].items()
+def _compared(entry: Mapping[str, Any]) -> list[str]:
+    """Mean and p99 in both runs, milliseconds, and how many times faster the second is."""
+    times = (*entry["mean_s"], *entry["p99_s"])
+    speedup = entry["speedup"] or {}
+    return [
+        *(number(None if each is None else each * 1e3, ".1f") for each in times),
+        *(interval(speedup.get(key), ".3f") for key in ("mean", "p99")),
     ]
-    return table(head, rows)
 
 
 def _shown(value: object) -> str:

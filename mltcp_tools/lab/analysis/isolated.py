@@ -36,7 +36,7 @@ TOO_FAST = 0.95
 
 
 @dataclass(frozen=True)
-class Lone:
+class Isolated:
     """A job with the link to itself; times are seconds of communication per iteration.
 
     needs_s: what it needs, `latency_s` not counted. latency_s: seconds per burst that pass after
@@ -65,16 +65,18 @@ class Lone:
         object.__setattr__(self, "loss", loss)
 
 
-def isolated_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
+def isolated_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Isolated]:
     """Job -> what it needs, for the jobs of which that is known. bursts: per iteration, by job."""
-    standing = match_lone_jobs(run)
+    standing = match_isolated_jobs(run)
     alone = run.iterations[run.iterations["variant"] == ALONE]
     measured = {str(job): rows["comm_s"] for job, rows in alone.groupby("job")}
     found = {}
     for job in run.job_names:
         view = run.experiment.jobs.get(job)
         times = measured.get(standing.get(job, ""))
-        latency_s = run.experiment.delay_s + setting(run, "rtt_s", 0.0) if view else 0.0
+        only = run.experiment.links.get("")
+        delay_s = only.delay if only else 0.0
+        latency_s = delay_s + setting(run, "rtt_s", 0.0) if view else 0.0
         least_s = _least_s(run, view) if view else None
         best_s = float(times.quantile(BEST)) if times is not None else None
         count = view.bursts if view else bursts.get(job, 1)
@@ -87,7 +89,7 @@ def isolated_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
         else:
             assert least_s is not None
             needs_s, how = least_s, "computed"
-        found[job] = Lone(
+        found[job] = Isolated(
             needs_s=needs_s,
             latency_s=latency_s,
             how="computed" if how == "computed" else "measured",
@@ -105,7 +107,7 @@ def _least_s(run: Run, view: ExperimentJob) -> float | None:
 
     All flows of a burst share the link, so their number and shares don't matter.
     """
-    rates = run.experiment.link_rates
+    rates = {name: link.rate for name, link in run.experiment.links.items()}
     if view.connections:
         return None  # patterned.py knows
     crossed = [rates.get(name) for name in view.links] or list(rates.values())
@@ -116,7 +118,7 @@ def _least_s(run: Run, view: ExperimentJob) -> float | None:
 
 def payload_share(run: Run) -> float:
     """Share of a link's bytes that is payload."""
-    mtu = setting(run, "mtu", run.experiment.mtu)
+    mtu = setting(run, "mtu", min(link.mtu for link in run.experiment.links.values()))
     header = HEADER_BYTES + (STAMP_BYTES if run.experiment.stamps else 0)
     return (mtu - header) / (mtu + ETHERNET_BYTES)
 
@@ -128,7 +130,7 @@ def setting(run: Run, name: str, default: float) -> float:
     return float(value) if usable and value is not None else default
 
 
-def match_lone_jobs(run: Run) -> dict[str, str]:
+def match_isolated_jobs(run: Run) -> dict[str, str]:
     """Return the job of the variant `alone` that stands for each job: itself, else one with equal
     parameters.
 
@@ -146,43 +148,43 @@ def match_lone_jobs(run: Run) -> dict[str, str]:
     return matches
 
 
-def findings(run: Run, lone: Mapping[str, Lone]) -> list[str]:
+def findings(run: Run, isolated: Mapping[str, Isolated]) -> list[str]:
     """Sentences on jobs that lose much although they have the link to themselves, and on links
     that carry more than they should."""
     cc = run.experiment.isolated_cc or "its congestion control"
     return [
         sentence
-        for job, each in measured_once(lone)
+        for job, each in measured_once(isolated)
         for sentence in (_lost(run, job, each, cc), _too_fast(job, each, run))
         if sentence
     ]
 
 
-def measured_once(lone: Mapping[str, Lone]) -> Iterable[tuple[str, Lone]]:
+def measured_once(isolated: Mapping[str, Isolated]) -> Iterable[tuple[str, Isolated]]:
     """Per job that ran alone, itself or one that it stands for."""
-    once = {each.stands_for_it: each for each in lone.values() if each.stands_for_it}
+    once = {each.stands_for_it: each for each in isolated.values() if each.stands_for_it}
     return [(str(job), each) for job, each in once.items()]
 
 
-def _lost(run: Run, job: str, lone: Lone, cc: str) -> str | None:
-    if lone.loss is None or lone.mean_s is None or lone.loss < MUCH_LOST:
+def _lost(run: Run, job: str, found: Isolated, cc: str) -> str | None:
+    if found.loss is None or found.mean_s is None or found.loss < MUCH_LOST:
         return None
     rows = run.variants[run.variants["variant"] == ALONE]
     packets, drops = rows["link_packets"].sum(), rows["link_drops"].sum()
     dropped = f", and the link dropped {drops / packets:.1%} of all packets" if drops else ""
     return (
-        f"{job} alone under {cc} communicated {lone.mean_s * 1e3:.1f} ms per iteration, "
-        f"{lone.loss:.2f} times the {lone.alone_s * 1e3:.1f} ms that it needs{dropped}: it loses "
+        f"{job} alone under {cc} communicated {found.mean_s * 1e3:.1f} ms per iteration, "
+        f"{found.loss:.2f} times the {found.alone_s * 1e3:.1f} ms that it needs{dropped}: it loses "
         "that with nobody else there."
     )
 
 
-def _too_fast(job: str, lone: Lone, run: Run) -> str | None:
+def _too_fast(job: str, found: Isolated, run: Run) -> str | None:
     view = run.experiment.jobs.get(job)
     least_s = _least_s(run, view) if view else None
-    if least_s is None or lone.median_s is None or lone.median_s >= TOO_FAST * least_s:
+    if least_s is None or found.median_s is None or found.median_s >= TOO_FAST * least_s:
         return None
     return (
-        f"{job} alone communicated faster ({lone.median_s * 1e3:.1f} ms) than the link's "
+        f"{job} alone communicated faster ({found.median_s * 1e3:.1f} ms) than the link's "
         f"rate allows ({least_s * 1e3:.1f} ms): check the bottleneck."
     )

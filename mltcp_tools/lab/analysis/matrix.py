@@ -23,11 +23,7 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
                                 base, or null
             requests_over_base  longest mean completion time of a neighbour's requests over that
                                 next to the base, or null
-            drops, marks        packets per iteration of a job, or null
-            queue               {mean_bytes, p99_bytes} of the bottlenecks while they were busy, or
-                                null
-            plan                {score, realigned_per_minute} of a planned variant (result.py), or
-            null slower              over_base is above SLOWER
+            slower              over_base is above SLOWER
             best_mean, best_p99 at least as fast as every variant that isn't MLTCP's; null for those
             cpu_busy            highest share of CPU time in use over repetitions
 """
@@ -103,6 +99,7 @@ def _variant(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> 
             key: 1 / faster[of] if faster[of] else None
             for key, of in (("value", "value"), ("low", "high"), ("high", "low"))
         }
+    means = entry["means_s"].values()
     beside = entry["neighbours"].values()
     bulk = {name: n for name, n in entry["neighbours"].items() if n["kind"] == "bulk"}
     ratios = _known(n["ratio_to_base"] for n in bulk.values())
@@ -113,26 +110,15 @@ def _variant(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> 
         "cc": entry["cc"],
         "base": base,
         **_times(entry),
-        "spread_s": entry["spread_s"],
+        "spread_s": {"min": min(means), "max": max(means)} if means else None,
         "captured_gain": entry["captured_gain"],
         "over_base": over or None,
         "bulk_bps": {name: n["throughput_bps"]["mean"] for name, n in bulk.items()},
         "bulk_over_base": min(ratios, default=None),
         "requests_over_base": max(requests, default=None),
-        "drops": _per_iteration(entry, "drops"),
-        "marks": _per_iteration(entry, "marks"),
-        "queue": entry["link"].get("queue"),
-        "plan": {key: entry["plan"][key] for key in ("score", "realigned_per_minute")}
-        if entry["plan"]
-        else None,
         "slower": over["value"] > SLOWER if over else None,
         "cpu_busy": entry["cpu_busy"],
     }
-
-
-def _per_iteration(entry: Mapping[str, Any], key: str) -> float | None:
-    count, iterations = entry["link"][key], (entry["iteration_s"] or {}).get("count")
-    return None if count is None or not iterations else count / iterations
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
@@ -162,7 +148,7 @@ def render_matrix_text(document: Mapping[str, Any]) -> str:
         more = "captured gain" if key == "mean" else "verdict"
         if rows:
             parts.append(table(["scenario", "variant", title, *head, "bound", more], rows))
-    more_parts = (_plans(document), _neighbours(document), _conclusion(document))
+    more_parts = (_neighbours(document), _conclusion(document))
     parts += [each for each in more_parts if each]
     failed = [
         f"{scenario}: {e['problem']}"
@@ -217,50 +203,6 @@ def _ms(seconds: float | None) -> str:
     if seconds is None:
         return NONE
     return f"{seconds * 1e3:.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.1f}"
-
-
-def _plans(document: Mapping[str, Any]) -> str:
-    """A line per variant, of the scenarios in which a variant has a plan."""
-    rows: list[list[str] | None] = []
-    for scenario, entry in document["scenarios"].items():
-        if not any(own["plan"] for own in entry["variants"].values()):
-            continue
-        if rows:
-            rows.append(None)
-        for variant, own in entry["variants"].items():
-            plan = own["plan"] or {}
-            rows.append(
-                [
-                    scenario,
-                    clip(variant),
-                    number(plan.get("score"), ".3f"),
-                    *(_ms(own[f"{key}_s"]) for key in ("mean", "p99")),
-                    interval(own["captured_gain"]),
-                    number(own["drops"], ".1f"),
-                    number(plan.get("realigned_per_minute"), ".1f"),
-                ]
-            )
-    if not rows:
-        return ""
-    head = [
-        "plans of",
-        "variant",
-        "score",
-        "mean ms",
-        "p99",
-        "captured gain",
-        "drops",
-        "re-aligned",
-    ]
-    return (
-        table(head, rows)
-        + "\n"
-        + textwrap.fill(
-            "score: of the jobs on the link. drops: packets per iteration of a job. re-aligned: "
-            "per minute and job.",
-            WIDTH,
-        )
-    )
 
 
 def _neighbours(document: Mapping[str, Any]) -> str:

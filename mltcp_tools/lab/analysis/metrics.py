@@ -6,18 +6,18 @@ Definitions that need more than a name:
 overlap
     The fraction of communication time during which at least one other job communicates too. Only
     the time while all jobs of a repetition still run counts. Waiting for the link counts as
-    communication, so the bound's overlap is not 0: it is what perfect interleaving leave.
+    communication, so the overlap of the bound is not 0.
 
 interleaved from
-    An iteration of a job is undisturbed when its communication time is at most 1.5 times the job's
-    lone communication time: it lost less than half a burst to others. A window of 10 consecutive
-    iterations holds when at least 75 % of the (job, iteration) pairs in it are undisturbed. The
-    jobs are interleaved from iteration k when the window that starts at k holds and at least 90 %
-    of all windows from k to the end hold. At least 20 iterations, and a quarter of the run, must
-    remain after k. One late outlier spoils at most ten windows' margin, not the result; luck in the
-    first iterations doesn't count because the windows after it must hold too. The thresholds are
-    chosen so that the bound itself is interleaved from the start on links loaded up to 95 % with 5
-    % jitter, and fair sharing there is not.
+    An iteration of a job is undisturbed when it communicates for at most 1.5 times the job's
+    isolated communication time: it lost less than half a burst to others. A window of 10
+    consecutive iterations holds when at least 75 % of its (job, iteration) pairs are undisturbed.
+    The jobs are interleaved from iteration k when the window that starts at k holds and at least
+    90 % of all windows from k to the end hold. At least 20 iterations, and a quarter of the run,
+    must remain after k. One late outlier affects at most ten windows, and doesn't change the
+    result. Random interleaving at the start doesn't count, because later windows must hold, too.
+    With these thresholds the bound is interleaved from the start on links loaded up to 95 % with
+    5 % jitter, and fair sharing there is not.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ def iteration_times(table: pd.DataFrame) -> pd.Series[float]:
     return table["end_s"] - table["start_s"]
 
 
-def settled(table: pd.DataFrame, first: int = SETTLED_FROM) -> Distribution | None:
-    """Iteration times of the iterations from number `first` on; None without any."""
-    return distribution(iteration_times(table[table["iteration"] >= first]))
+def settled_mean(table: pd.DataFrame) -> float | None:
+    """Mean of the iteration times from iteration SETTLED_FROM on; None without any."""
+    times = iteration_times(table[table["iteration"] >= SETTLED_FROM])
+    return float(times.mean()) if len(times) else None
 
 
 def with_time_of(table: pd.DataFrame, other: pd.DataFrame, column: str) -> pd.DataFrame:

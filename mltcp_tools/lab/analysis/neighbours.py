@@ -2,14 +2,11 @@
 """The results of the traffic that shares the jobs' link: bulk flows and requests.
 
 throughput
-    Bits per second that a bulk flow got across while all jobs of the repetition ran, so that a
-    quicker variant isn't credited with an emptier link at its end.
+    Bits per second that a bulk flow delivered while all jobs of the repetition ran: at the end of a
+    fast variant the link is emptier, which doesn't count.
 completion time
-    Seconds from a request's start until the receiver has confirmed it; those that began while all
-    jobs ran.
-Jain index
-    (Σ x)² / (n Σ x²) of the throughputs of all n bulk flows of a repetition: 1 where all are equal,
-    1/n where one has everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
+    Seconds from a request's start until the receiver has confirmed it, of the requests that began
+    while all jobs ran.
 ratio to base
     The variant's value over that of the same neighbour in the variant's base: the variant with the
     congestion control that it builds on, unless the experiment names another.
@@ -21,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from mltcp_tools.lab.analysis.metrics import distribution
-from mltcp_tools.lab.analysis.result import BulkResult, Jain, RequestsResult, Throughput
+from mltcp_tools.lab.analysis.result import BulkResult, RequestsResult, Throughput
 from mltcp_tools.lab.experiments.neighbours import OWN
 from mltcp_tools.lab.runs.run import Run
 
@@ -38,23 +35,6 @@ def neighbours_of(run: Run) -> dict[str, Neighbours]:
         for name, each in neighbours.items():
             _compare(each, base.get(name))
     return {variant: neighbours for variant, neighbours in found.items() if neighbours}
-
-
-def jains_of(run: Run) -> dict[str, Jain]:
-    """Variant -> Jain index of its bulk flows, for the variants with two or more of them."""
-    indices = {variant: _jain(run, variant) for variant in run.variant_names}
-    found = {variant: jain for variant, jain in indices.items() if jain}
-    for variant, jain in found.items():
-        if base := found.get(run.base_of(variant) or ""):
-            jain.ratio_to_base = jain.value / base.value
-    return found
-
-
-def jain_index(values: np.typing.ArrayLike) -> float | None:
-    """Jain's fairness index of some throughputs; None where there are none, or all are 0."""
-    array = np.asarray(values, dtype=float)
-    squares = float((array**2).sum())
-    return float(array.sum()) ** 2 / (array.size * squares) if squares > 0 else None
 
 
 def _while_all_run(run: Run, variant: str) -> dict[int, float]:
@@ -104,15 +84,6 @@ def _requests(run: Run, variant: str) -> Neighbours:
         )
         for name, own in table.groupby("neighbour", sort=False)
     }
-
-
-def _jain(run: Run, variant: str) -> Jain | None:
-    table = throughputs(run, variant)
-    if table["neighbour"].nunique() < 2:
-        return None
-    each = [jain_index(own["bps"]) for _, own in table.groupby("repetition")]
-    known = [value for value in each if value is not None]
-    return Jain(value=float(np.mean(known)), per_repetition=each) if known else None
 
 
 def _compare(entry: BulkResult | RequestsResult, base: BulkResult | RequestsResult | None) -> None:

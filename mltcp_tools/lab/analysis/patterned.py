@@ -12,7 +12,7 @@ import dataclasses
 import pandas as pd
 
 from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.lab.analysis.isolated import Lone, isolated_jobs, payload_share, setting
+from mltcp_tools.lab.analysis.isolated import Isolated, isolated_jobs, payload_share, setting
 from mltcp_tools.lab.experiments.reading import load_experiment
 from mltcp_tools.lab.runs.run import Run
 from mltcp_tools.lab.simulator.fluid import simulate
@@ -41,11 +41,11 @@ def fabric_schedules(run: Run, problems: list[str]) -> dict[Schedule, pd.DataFra
     return tables
 
 
-def isolated_of(run: Run, alone: pd.DataFrame) -> dict[str, Lone]:
+def isolated_of(run: Run, alone: pd.DataFrame) -> dict[str, Isolated]:
     """Return each job's need alone: its mean communication time under the schedule `alone`."""
     measured = isolated_jobs(run, {})
     needs_s = alone.groupby("job")["comm_s"].mean()
-    nothing = Lone(0.0, 0.0, "computed", None, None, None, None, 1)
+    nothing = Isolated(0.0, 0.0, "computed", None, None, None, None, 1)
     return {
         str(job): dataclasses.replace(
             measured.get(str(job), nothing), needs_s=float(value), latency_s=0.0, how="computed"

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Variants whose jobs keep to planned time shifts: what was planned, and how often jobs
-re-aligned."""
+"""Variants whose jobs keep to planned time shifts: the plan, and how often jobs re-aligned."""
 
 from __future__ import annotations
 
@@ -10,15 +9,14 @@ from typing import Any
 
 import pandas as pd
 
-from mltcp_tools.lab.analysis.result import PlannedJob, PlanResult, Realigned, fields_of
+from mltcp_tools.lab.analysis.result import PlannedJob, PlanResult
 from mltcp_tools.lab.experiments.treatments import TimeShiftSettings
 from mltcp_tools.lab.runs.folder import PLAN, PLAN_SCHEMA
 from mltcp_tools.lab.runs.run import Run
 
 
 def planned_of(run: Run, problems: list[str]) -> dict[str, PlanResult]:
-    """Variant -> how its jobs kept to their plan, for variants with a plan; `problems` gets why
-    not."""
+    """Variant -> how its jobs kept to their plan; reasons for gaps are added to `problems`."""
     variants = [
         variant
         for variant in run.variant_names
@@ -56,34 +54,33 @@ def _entry(plan: object, table: pd.DataFrame) -> PlanResult:
     for job, rows in table.groupby("job", sort=False):
         slot = time_shifts.get(job) if isinstance(time_shifts, dict) else None
         described = slot if isinstance(slot, dict) else {}
+        realigned, per_minute = _realigned(rows)
         jobs[str(job)] = PlannedJob(
             shift_s=_number(described.get("shift_s")),
             period_s=_number(described.get("period_s")),
-            **fields_of(_realigned(rows)),
+            realigned=realigned,
+            realigned_per_minute=per_minute,
+            waited_s=rows["waited_s"].mean(),
         )
+    realigned, per_minute = _realigned(table)
     return PlanResult(
         score=_number(known.get("score")),
-        worst=_number(known.get("worst")),
         bound=_number(known.get("bound")),
         stretch=_number(known.get("stretch")),
-        **fields_of(_realigned(table)),
+        realigned=realigned,
+        realigned_per_minute=per_minute,
         jobs=jobs,
     )
 
 
-def _realigned(table: pd.DataFrame) -> Realigned:
-    """Return how often jobs re-aligned and how long they waited, over the time that each job
-    ran.
-    """
+def _realigned(table: pd.DataFrame) -> tuple[int | None, float | None]:
+    """The times that jobs re-aligned, and the same per minute that each job ran."""
+    if table["realigned"].isna().all():
+        return None, None
     ran = table.groupby(["repetition", "job"]).agg({"start_s": "min", "end_s": "max"})
     minutes = float((ran["end_s"] - ran["start_s"]).sum()) / 60
-    counted = table["realigned"].notna().any()
-    realigned = int(table["realigned"].sum()) if counted else None
-    return Realigned(
-        realigned=realigned,
-        realigned_per_minute=realigned / minutes if realigned is not None and minutes else None,
-        waited_s=table["waited_s"].mean(),
-    )
+    realigned = int(table["realigned"].sum())
+    return realigned, realigned / minutes if minutes else None
 
 
 def _number(value: object) -> float | None:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from mltcp_tools.base.figures import COLOURS, INK, dress, png
@@ -18,61 +21,58 @@ from mltcp_tools.lab.analysis.reference import Reference
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run
 
-# Okabe and Ito's colours, told apart by colour-blind eyes too; MLTCP variants take the warm ones.
+# Okabe and Ito's colours, which colour-blind people can tell apart; MLTCP variants take the warm
+# ones. From the third of each kind on, a pattern of dashes tells lines apart, too.
 _MLTCP = ("#d55e00", "#cc79a7", "#b8860b", "#8b1a1a")
 _OTHERS = ("#0072b2", "#009e73", "#56b4e9", "#6a51a3", "#7f7f7f")
+_DASHES = ("-", "-", (0, (6, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_OVERLAP = "#dddddd"
 _SHOWN_ITERATIONS = 6
-_TITLES = {
-    "iterations": "Iteration time over the run",
-    "timeline": "Bursts at the start and at the end",
-    "cdf": "Distribution of iteration times",
-    "windows": "Window and bytes ratio of the flows",
+_SCHEDULES: dict[str, dict[str, Any]] = {
+    "bound": {"color": INK, "linestyle": "--", "linewidth": 1.1},
+    "fair": {"color": "#888888", "linestyle": "-.", "linewidth": 1.1},
+    "alone": {"color": INK, "linestyle": ":", "linewidth": 1.1},
 }
-_STYLE: dict[str, dict[str, Any]] = {
-    "bound": {"color": INK, "linestyle": "--", "linewidth": 1.3},
-    "fair": {"color": "#888888", "linestyle": "-.", "linewidth": 1.3},
-    "alone": {"color": INK, "linestyle": ":", "linewidth": 1.3},
-}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot as PNG, and the texts above and below it."""
+
+    name: str
+    title: str
+    caption: str
+    png: bytes
 
 
 class Unavailable(Exception):
     """The reason why a plot can't be drawn, as a sentence."""
 
 
-def draw_plots(run: Run, reference: Reference) -> tuple[dict[str, bytes], list[str]]:
-    """All plots that a run's tables allow.
-
-    Returns PNG images by name (iterations, timeline, cdf, windows) and a sentence for each one left
-    out.
-    """
-    makers: dict[str, Callable[[Run, Reference], Figure]] = {
-        "iterations": _iterations,
-        "timeline": _timeline,
-        "cdf": _cdf,
-        "windows": _windows,
-    }
-    images, missing = {}, []
-    for name, make in makers.items():
+def draw_plots(run: Run, reference: Reference) -> tuple[list[Plot], list[str]]:
+    """All plots that a run's tables allow, and a sentence for each one that is left out."""
+    plots, missing = [], []
+    for name, (title, draw) in PLOTS.items():
         try:
-            images[name] = png(make(run, reference))
+            figure, caption = draw(run, reference)
         except Unavailable as reason:
-            missing.append(f"No plot “{_TITLES[name]}”: {reason}")
-    return images, missing
+            missing.append(f"No plot “{title}”: {reason}")
+        else:
+            plots.append(Plot(name, title, caption, png(figure)))
+    return plots, missing
 
 
-def title(name: str) -> str:
-    """The heading of plot `name`."""
-    return _TITLES[name]
-
-
-def colours(run: Run) -> dict[str, str]:
-    """Variant -> colour."""
-    found: dict[str, str] = {}
+def _styles(run: Run) -> dict[str, dict[str, Any]]:
+    """Variant -> colour and dashes of its lines."""
+    found: dict[str, dict[str, Any]] = {}
     counts = {True: 0, False: 0}
     for variant in run.variant_names:
         mltcp = _is_mltcp(run, variant)
-        palette = _MLTCP if mltcp else _OTHERS
-        found[variant] = palette[counts[mltcp] % len(palette)]
+        palette, place = (_MLTCP if mltcp else _OTHERS), counts[mltcp]
+        found[variant] = {
+            "color": palette[place % len(palette)],
+            "linestyle": _DASHES[place % len(_DASHES)],
+        }
         counts[mltcp] += 1
     return found
 
@@ -85,122 +85,140 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _iterations(run: Run, reference: Reference) -> Figure:
+def _variants(run: Run) -> dict[str, pd.DataFrame]:
+    """Variant -> its iterations, with their durations and RTTs in milliseconds."""
     if not run.variant_names:
         raise Unavailable("the table iterations has no variant.")
-    variants = run.variant_names
-    columns = min(2, len(variants))
-    rows = -(-len(variants) // columns)
-    figure = _figure(4.6 * columns, 2.2 * rows + 0.5)
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    colour = colours(run)
-    tops = []
-    for axes, variant in zip(grid.flat, variants, strict=False):
-        table = run.iterations[run.iterations["variant"] == variant]
-        times = iteration_times(table).groupby(table["iteration"])
-        middle = times.median()
-        low, high = times.quantile(0.1), times.quantile(0.9)
-        axes.fill_between(middle.index, low, high, color=colour[variant], alpha=0.22, linewidth=0)
-        axes.plot(middle.index, middle, color=colour[variant], linewidth=1.2)
-        tops.append(float(high.quantile(0.98)))
-        for name in ("bound", "alone"):
-            mean = _schedule_mean(reference, name)
-            if mean is not None:
-                axes.axhline(mean, label=f"{name} {mean * 1e3:.0f} ms", **_STYLE[name])
-                tops.append(mean)
-        axes.set_title(variant, fontsize=9, loc="left", color=colour[variant], fontweight="bold")
+    table = run.iterations.assign(
+        ms=1e3 * iteration_times(run.iterations), rtt_ms=run.iterations["rtt_us"] / 1e3
+    )
+    return {variant: table[table["variant"] == variant] for variant in run.variant_names}
+
+
+def _over_the_run(run: Run, reference: Reference) -> tuple[Figure, str]:
+    variants, styles = _variants(run), _styles(run)
+    traced = run.iterations["rtt_us"].notna() & (run.iterations["variant"] != ALONE)
+    panels = {"ms": "iteration time (ms)"}
+    if traced.any():
+        panels |= {"rtt_ms": "RTT (ms)", "retransmits": "retransmitted\nsegments"}
+    figure = _figure(9.2, 3.4 + 1.7 * (len(panels) - 1))
+    heights = [2, *[1] * (len(panels) - 1)]
+    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (column, label) in zip(grid, panels.items(), strict=True):
+        for variant, table in variants.items():
+            middle = table.groupby("iteration")[column].median().dropna()
+            axes.plot(middle.index, middle, linewidth=1.3, label=variant, **styles[variant])
+        axes.set_ylabel(label, fontsize=9)
         dress(axes)
-    for axes in list(grid.flat)[len(variants) :]:
-        axes.set_visible(False)
-    first = grid[0, 0]
-    bottom = first.get_ylim()[0]
-    first.set_ylim(bottom, max(tops) + 0.12 * (max(tops) - bottom))
-    first.set_xlim(1, max(2, int(run.iterations["iteration"].max())))
-    first.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.supxlabel("iteration", fontsize=9)
-    figure.supylabel("iteration time (s)", fontsize=9)
-    handles, labels = first.get_legend_handles_labels()
-    if handles:
-        figure.legend(
-            handles, labels, loc="outside upper right", ncols=2, fontsize=8, frameon=False
+    for name in ("bound", "alone"):
+        if name in reference.iterations:
+            mean = 1e3 * float(iteration_times(reference.iterations[name]).mean())
+            grid[0].axhline(mean, label=f"{name} (mean)", **_SCHEDULES[name])
+    for axes in grid[1:]:
+        axes.set_ylim(bottom=0)
+    grid[0].set_xlim(1, max(2, int(run.iterations["iteration"].max())))
+    grid[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    grid[-1].set_xlabel("iteration", fontsize=9)
+    _legend(figure, grid[0].get_legend_handles_labels()[0])
+    caption = "Median over jobs and repetitions."
+    if traced.any():
+        caption += (
+            " RTT and retransmissions are those of the traced repetition: the RTT is the mean while"
+            " the job sends, and grows with the queue; retransmitted segments are those of one"
+            " iteration."
         )
-    return figure
+    return figure, caption
 
 
-def _schedule_mean(reference: Reference, name: str) -> float | None:
-    for schedule, table in reference.iterations.items():
-        if schedule == name:
-            return float(iteration_times(table).mean())
-    return None
+def _legend(figure: Figure, handles: Sequence[Any]) -> None:
+    figure.legend(
+        handles=handles,
+        loc="outside upper left",
+        ncols=min(8, len(handles)),
+        fontsize=8,
+        frameon=False,
+    )
 
 
-def _timeline(run: Run, reference: Reference) -> Figure:
+def _timeline(run: Run, reference: Reference) -> tuple[Figure, str]:
     bursts = run.bursts[run.bursts["variant"] != ALONE]
-    variants = [variant for variant in run.variant_names if variant in set(bursts["variant"])]
-    if not variants:
+    rows = {
+        variant: own[own["repetition"] == own["repetition"].min()]
+        for variant in run.variant_names
+        if len(own := bursts[bursts["variant"] == variant])
+    }
+    if not rows:
         raise Unavailable("the table bursts is missing or has no variant.")
     jobs = [job for job in run.job_names if job in set(bursts["job"])]
-    height = len(variants) * (0.35 + 0.2 * len(jobs)) + 0.7
-    figure = _figure(9.2, height)
-    grid = figure.subplots(len(variants), 2, squeeze=False)
-    colour = colours(run)
-    for row, variant in zip(grid, variants, strict=True):
-        rows = bursts[bursts["variant"] == variant]
-        rows = rows[rows["repetition"] == rows["repetition"].min()]
-        for axes, (left, right), when in zip(
-            row, _windows_of(rows), ("first", "last"), strict=True
-        ):
-            seen = rows[(rows["end_s"] > left) & (rows["start_s"] < right)]
-            for index, job in enumerate(jobs):
-                own = seen[seen["job"] == job]
-                spans = list(zip(own["start_s"], own["end_s"] - own["start_s"], strict=True))
-                axes.broken_barh(spans, (index - 0.4, 0.8), facecolors=colour[variant])
-            axes.set_xlim(left, right)
-            axes.set_ylim(len(jobs) - 0.4, -0.6)
-            axes.set_yticks(range(len(jobs)), jobs if when == "first" else [""] * len(jobs))
+    span = max(map(_first_iterations, rows.values()))
+    figure = _figure(9.2, len(rows) * (0.45 + 0.17 * len(jobs)) + 0.8)
+    grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True, sharey=True)
+    styles = _styles(run)
+    for line, (variant, own) in zip(grid, rows.items(), strict=True):
+        begin = float(own["start_s"].min())
+        # All jobs are still at work until the first of them has finished.
+        finish = float(own.groupby("job")["end_s"].max().min())
+        for axes, left in zip(line, (begin, max(begin, finish - span)), strict=True):
+            seen = own[(own["end_s"] > left) & (own["start_s"] < left + span)]
+            spans = seen.assign(start_s=seen["start_s"] - left, end_s=seen["end_s"] - left)
+            for start, end in overlaps(spans):
+                axes.axvspan(start, end, color=_OVERLAP, linewidth=0)
+            for place, job in enumerate(jobs):
+                each = spans[spans["job"] == job]
+                bars = list(zip(each["start_s"], each["end_s"] - each["start_s"], strict=True))
+                colour = styles[variant]["color"]
+                axes.broken_barh(bars, (place - 0.35, 0.7), facecolors=colour)
+            axes.set_title(f"{variant}, from {left:.1f} s", fontsize=9, loc="left")
             dress(axes)
-            axes.grid(visible=False, axis="y")
-            axes.set_title(f"{variant}, {when} iterations", fontsize=9, loc="left")
+            axes.grid(visible=False)
+    grid[0, 0].set_xlim(0, span)
+    grid[0, 0].set_ylim(len(jobs) - 0.5, -0.5)
+    grid[0, 0].set_yticks(range(len(jobs)), jobs)
     for axes in grid[-1]:
-        axes.set_xlabel("time since the start of the variant (s)", fontsize=9)
-    return figure
+        axes.set_xlabel("time since then (s)", fontsize=9)
+    return figure, (
+        f"Left: the first {_SHOWN_ITERATIONS} iterations; right: the last ones in which all jobs"
+        " run, in the first repetition. All panels span the same time. A bar is one burst; grey"
+        " marks the times at which bursts of two or more jobs overlap."
+    )
 
 
-def _windows_of(bursts: pd.DataFrame) -> list[tuple[float, float]]:
-    """The spans of time that show the first and the last iterations, seconds."""
-    last_iteration = int(bursts["iteration"].max())
-    early = bursts[bursts["iteration"] <= min(_SHOWN_ITERATIONS, last_iteration)]
-    first_end = float(early.groupby("job")["end_s"].max().median())
-    left = max(0.0, float(bursts["start_s"].min()) - 0.05 * first_end)
-    span = first_end - left
-    # All jobs are still at work until the first of them has finished.
-    finish = float(bursts.groupby("job")["end_s"].max().min())
-    return [(left, left + span), (max(left, finish - span), max(left + span, finish))]
+def _first_iterations(bursts: pd.DataFrame) -> float:
+    """Seconds that the first iterations of one repetition take, the median over the jobs."""
+    early = bursts[bursts["iteration"] <= _SHOWN_ITERATIONS]
+    return float(early.groupby("job")["end_s"].max().median() - bursts["start_s"].min())
 
 
-def _cdf(run: Run, reference: Reference) -> Figure:
-    if not run.variant_names:
-        raise Unavailable("the table iterations has no variant.")
-    figure = _figure(6.4, 3.8)
+def overlaps(bursts: pd.DataFrame) -> Iterator[tuple[float, float]]:
+    """The spans, in seconds, in which two or more of the bursts are under way."""
+    changes = [(at, 1) for at in bursts["start_s"]] + [(at, -1) for at in bursts["end_s"]]
+    under_way, since = 0, 0.0
+    for at, step in sorted(changes):
+        if under_way < 2 <= under_way + step:
+            since = at
+        elif under_way + step < 2 <= under_way and at > since:
+            yield since, at
+        under_way += step
+
+
+def _cdf(run: Run, reference: Reference) -> tuple[Figure, str]:
+    variants, styles = _variants(run), _styles(run)
+    figure = _figure(7.2, 3.8)
     axes = figure.subplots()
-    colour = colours(run)
-    for variant in run.variant_names:
-        table = run.iterations[run.iterations["variant"] == variant]
-        axes.plot(
-            *_steps(iteration_times(table)), color=colour[variant], linewidth=1.6, label=variant
-        )
+    for variant, table in variants.items():
+        axes.plot(*_steps(table["ms"]), linewidth=1.6, label=variant, **styles[variant])
     for name, table in reference.iterations.items():
         if name != "alone":
-            axes.plot(*_steps(iteration_times(table)), label=f"{name} (computed)", **_STYLE[name])
-    times = iteration_times(run.iterations[run.iterations["variant"] != ALONE])
-    slowest = float(times.quantile(0.998))
-    axes.set_xlim(float(times.min()) * 0.98, slowest * 1.03)
+            times = 1e3 * iteration_times(table)
+            axes.plot(*_steps(times), label=f"{name} (computed)", **_SCHEDULES[name])
+    times = pd.concat([table["ms"] for table in variants.values()])
+    axes.set_xlim(float(times.min()) * 0.98, float(times.quantile(0.998)) * 1.03)
     axes.set_ylim(0, 1.01)
-    axes.set_xlabel("iteration time (s)", fontsize=9)
+    axes.set_xlabel("iteration time (ms)", fontsize=9)
     axes.set_ylabel("share of iterations", fontsize=9)
     dress(axes)
     axes.legend(fontsize=8, frameon=False, loc="lower right")
-    return figure
+    return figure, "Share of iterations that took at most so long: lines further left are faster."
 
 
 def _steps(values: pd.Series[float]) -> tuple[Any, Any]:
@@ -208,16 +226,72 @@ def _steps(values: pd.Series[float]) -> tuple[Any, Any]:
     return ordered, np.arange(1, ordered.size + 1) / ordered.size
 
 
-def _traced_variants(run: Run, samples: pd.DataFrame) -> list[str]:
-    """The baseline and the first MLTCP variant where traced, else the first two variants that
-    were."""
+def _windows(run: Run, reference: Reference) -> tuple[Figure, str]:
+    # Jobs without iterations are in no other plot either.
+    samples = run.samples[run.samples["job"].isin(run.job_names)]
     traced = [variant for variant in run.variant_names if variant in set(samples["variant"])]
+    if not traced:
+        raise Unavailable("the table samples is missing or empty (nothing was traced).")
+    variants = _compared(run, traced)
+    jobs = [job for job in run.job_names if job in set(samples["job"])]
+    colour = {job: COLOURS[place % len(COLOURS)] for place, job in enumerate(jobs)}
+    figure = _figure(9.2, 3.4 * len(variants) + 0.4)
+    parts = figure.subfigures(len(variants), 1, squeeze=False)[:, 0]
+    for part, variant in zip(parts, variants, strict=True):
+        rows = samples[samples["variant"] == variant]
+        rows = rows[rows["repetition"] == rows["repetition"].min()]
+        table = run.iterations[run.iterations["variant"] == variant]
+        views = _views(rows, float(iteration_times(table).median()))
+        grid = part.subplots(2, len(views), squeeze=False, sharex="col", sharey="row")
+        part.suptitle(variant, fontsize=10, x=0.01, ha="left", fontweight="bold")
+        for column, seen in zip(grid.T, views, strict=True):
+            start = float(seen["time_s"].min())
+            for (job, _, _), own in seen.groupby(["job", "flow", "iteration"]):
+                _draw_flow(column, own.sort_values("time_s"), start, colour[str(job)])
+            column[0].set_title(f"from {start:.1f} s", fontsize=9, loc="left")
+            column[1].set_xlabel("time since then (ms)", fontsize=9)
+        grid[0, 0].set_ylabel("window (segments)", fontsize=9)
+        grid[1, 0].set_ylabel("RTT (ms)", fontsize=9)
+        grid[1, 0].set_ylim(bottom=0)
+    lines = [Line2D([], [], color=colour[job], label=job) for job in jobs]
+    lines.append(Line2D([], [], label="retransmission", **_RETRANSMISSION))
+    _legend(figure, lines)
+    left_out = [variant for variant in run.variant_names if variant not in variants]
+    return figure, (
+        "One line for each burst and flow: one iteration near the start of the run, and one near"
+        " its end, of the first repetition. All others are left out"
+        + (f", and so are the variants: {', '.join(left_out)}." if left_out else ".")
+    )
+
+
+_RETRANSMISSION: dict[str, Any] = {
+    "color": "#d00000",
+    "marker": "x",
+    "markersize": 4,
+    "linestyle": "none",
+}
+
+
+def _draw_flow(column: Sequence[Axes], samples: pd.DataFrame, start_s: float, colour: str) -> None:
+    """Draw window, retransmissions and RTT of one burst of a flow."""
+    window, rtt = column
+    at = (samples["time_s"] - start_s) * 1e3
+    window.plot(at, samples["cwnd"], color=colour, linewidth=1.2)
+    lost = samples["retransmits"].diff() > 0
+    window.plot(at[lost], samples["cwnd"][lost], **_RETRANSMISSION)
+    rtt.plot(at, samples["rtt_us"] / 1e3, color=colour, linewidth=1.2)
+    for axes in column:
+        dress(axes)
+
+
+def _compared(run: Run, traced: list[str]) -> list[str]:
+    """The baseline and the first MLTCP variant if both were traced, else the first two."""
     mltcp = [variant for variant in traced if _is_mltcp(run, variant)][:1]
     shown = [variant for variant in traced if variant == run.baseline or variant in mltcp]
     return shown if len(shown) == 2 else traced[:2]
 
 
-def _views(samples: pd.DataFrame, period_s: float) -> list[tuple[str, pd.DataFrame]]:
+def _views(samples: pd.DataFrame, period_s: float) -> list[pd.DataFrame]:
     """Early and late samples of one variant and repetition: the bursts of about one period each.
 
     A period is chosen in which as many jobs as possible were traced, since jobs that drift apart
@@ -228,7 +302,7 @@ def _views(samples: pd.DataFrame, period_s: float) -> list[tuple[str, pd.DataFra
     middle = (rows["iteration"].min() + rows["iteration"].max()) / 2
     early, late = rows[rows["iteration"] <= middle], rows[rows["iteration"] > middle]
     views = []
-    for when, part in (("early", early), ("late", late)):
+    for part, choose in ((early, min), (late, max)):
         if part.empty:
             continue
         starts = part.groupby(["job", "flow", "iteration"], as_index=False)["time_s"].min()
@@ -236,55 +310,16 @@ def _views(samples: pd.DataFrame, period_s: float) -> list[tuple[str, pd.DataFra
         jobs = [
             starts.loc[(begin >= at) & (begin < at + period_s), "job"].nunique() for at in begin
         ]
-        best = [at for at, count in zip(begin, jobs, strict=True) if count == max(jobs)]
-        at = min(best) if when == "early" else max(best)
+        at = choose(at for at, count in zip(begin, jobs, strict=True) if count == max(jobs))
         shown = starts[(begin >= at) & (begin < at + period_s)][["job", "flow", "iteration"]]
-        views.append((when, part.merge(shown, on=["job", "flow", "iteration"])))
+        views.append(part.merge(shown, on=["job", "flow", "iteration"]))
     return views
 
 
-def _windows(run: Run, reference: Reference) -> Figure:
-    # Jobs without iterations are in no other plot either.
-    samples = run.samples[
-        (run.samples["variant"] != ALONE) & run.samples["job"].isin(run.job_names)
-    ]
-    if samples.empty:
-        raise Unavailable("the table samples is missing or empty (nothing was traced).")
-    variants = _traced_variants(run, samples)
-    if not variants:
-        raise Unavailable("the traced variants have no iterations.")
-    jobs = [job for job in run.job_names if job in set(samples["job"])]
-    colour = {job: COLOURS[i % len(COLOURS)] for i, job in enumerate(jobs)}
-    figure = _figure(9.2, 3.4 * len(variants) + 0.4)
-    parts = figure.subfigures(len(variants), 1, squeeze=False)[:, 0]
-    for part, variant in zip(parts, variants, strict=True):
-        rows = samples[samples["variant"] == variant]
-        rows = rows[rows["repetition"] == rows["repetition"].min()]
-        table = run.iterations[run.iterations["variant"] == variant]
-        views = _views(rows, float(iteration_times(table).median()))
-        grid = part.subplots(2, len(views), squeeze=False, sharex="col", sharey="row")
-        part.suptitle(variant, fontsize=10, x=0.01, ha="left", fontweight="bold")
-        for column, (when, seen) in enumerate(views):
-            start = float(seen["time_s"].min())
-            for (job, _, _), own in seen.groupby(["job", "flow", "iteration"]):
-                own = own.sort_values("time_s")
-                at = (own["time_s"] - start) * 1e3
-                options: Mapping[str, Any] = {"color": colour[str(job)], "linewidth": 1.2}
-                grid[0, column].plot(at, own["cwnd"], **options)
-                grid[1, column].plot(at, own["bytes_acked"] / own["total_bytes"], **options)
-            grid[0, column].set_title(f"{when}, from {start:.1f} s on", fontsize=9, loc="left")
-            grid[1, column].set_xlabel("time since then (ms)", fontsize=9)
-            for axes in grid[:, column]:
-                dress(axes)
-        grid[0, 0].set_ylabel("window (segments)", fontsize=9)
-        grid[1, 0].set_ylabel("bytes ratio", fontsize=9)
-        grid[1, 0].set_ylim(0, 1.05)
-    legend = [parts[0].axes[0].plot([], [], color=colour[job], label=job)[0] for job in jobs]
-    figure.legend(
-        handles=legend,
-        loc="outside lower center",
-        ncols=min(8, len(jobs)),
-        fontsize=8,
-        frameon=False,
-    )
-    return figure
+PLOTS: dict[str, tuple[str, Callable[[Run, Reference], tuple[Figure, str]]]] = {
+    "iterations": ("Over the run", _over_the_run),
+    "timeline": ("Bursts at the start and at the end", _timeline),
+    "cdf": ("Distribution of iteration times", _cdf),
+    "windows": ("Congestion windows and RTTs of the flows", _windows),
+}
+"""Name -> title, and the function that draws it and describes it."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from mltcp_tools.lab.analysis.isolated import Lone, isolated_jobs
+from mltcp_tools.lab.analysis.isolated import Isolated, isolated_jobs
 from mltcp_tools.lab.analysis.patterned import bursts_of, fabric_schedules, isolated_of
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run
@@ -25,13 +25,13 @@ from mltcp_tools.lab.simulator.schedules import (
 class Reference:
     """The schedules of a run, pooled like its variants.
 
-    lone: job -> what it needs with the link to itself, of the jobs of which that is known.
+    isolated: job -> its need with the link to itself, where that is known.
     iterations, bursts: schedule -> table with the columns of the run's tables, less variant and
     bytes; a schedule that can't be computed is absent.
     problems: why, one sentence each.
     """
 
-    lone: dict[str, Lone] = field(default_factory=dict)
+    isolated: dict[str, Isolated] = field(default_factory=dict)
     iterations: dict[Schedule, pd.DataFrame] = field(default_factory=dict)
     bursts: dict[Schedule, pd.DataFrame] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Reference:
     @property
     def isolated_comm_s(self) -> dict[str, float]:
         """Job -> communication time of an iteration to which nothing comes in the way, seconds."""
-        return {job: each.alone_s for job, each in self.lone.items()}
+        return {job: each.alone_s for job, each in self.isolated.items()}
 
 
 def make_reference(run: Run) -> Reference:
@@ -51,11 +51,9 @@ def make_reference(run: Run) -> Reference:
     """
     if "fabric" in run.experiment.document:
         return _over_fabric(run)
-    if run.experiment.reduces:
-        return Reference()  # what a job needs is its collective's affair
     jobs = run.job_names
     reference = Reference(isolated_jobs(run, {job: _bursts_of(run, job) for job in jobs}))
-    without = [job for job in jobs if job not in reference.lone]
+    without = [job for job in jobs if job not in reference.isolated]
     if not jobs:
         return reference
     if without:
@@ -112,7 +110,7 @@ def _over_fabric(run: Run) -> Reference:
     reference.iterations = fabric_schedules(run, reference.problems)
     reference.bursts = {name: bursts_of(rows) for name, rows in reference.iterations.items()}
     if "alone" in reference.iterations:
-        reference.lone = isolated_of(run, reference.iterations["alone"])
+        reference.isolated = isolated_of(run, reference.iterations["alone"])
     return reference
 
 
@@ -169,10 +167,10 @@ def _simulated_jobs(
                 name=str(name),
                 start_s=float(first["start_s"]) if rows.index[0] == 1 else 0.0,
                 compute_s=[float(value) for value in every.fillna(every.mean())],
-                isolated_comm_s=reference.lone[str(name)].needs_s,
-                bursts=reference.lone[str(name)].bursts,
+                isolated_comm_s=reference.isolated[str(name)].needs_s,
+                bursts=reference.isolated[str(name)].bursts,
                 links=(view.links if view else ()) or ("link",),
-                latency_s=reference.lone[str(name)].latency_s,
+                latency_s=reference.isolated[str(name)].latency_s,
             )
         )
     return jobs

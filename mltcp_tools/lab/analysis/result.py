@@ -2,34 +2,25 @@
 """The result of a run, as one document: the schema `mltcp-result/1`.
 
 Times are seconds, numbers of iterations count from 1, ratios and shares are plain numbers, and null
-stands for what couldn't be computed (`problems` says why). The measures are defined in metrics.py,
-the schedules in simulator/schedules.py, the intervals in bootstrap.py; summary.py computes them.
+stands for a value that couldn't be computed (`problems` says why). The measures are defined in
+metrics.py, the schedules in simulator/schedules.py, the intervals in bootstrap.py; summary.py
+computes them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from mltcp_tools.lab.analysis.bootstrap import Estimate
-from mltcp_tools.lab.analysis.isolated import Lone
+from mltcp_tools.lab.analysis.isolated import Isolated
 from mltcp_tools.lab.analysis.metrics import Distribution, Overlap
-from mltcp_tools.lab.runs.disturbance import Levels
 
-SCHEMA = "mltcp-result/1"
 Document = dict[str, Any]
-
-
-@dataclass(kw_only=True)
-class Spread:
-    """The least and the largest of several values."""
-
-    min: float
-    max: float
 
 
 @dataclass(kw_only=True)
@@ -40,16 +31,14 @@ class Times:
     """Iteration times, pooled over jobs and repetitions."""
     communication_s: Distribution | None
     """Communication times per iteration, pooled likewise."""
+    settled_mean_s: float | None
+    """Mean iteration time from iteration `metrics.SETTLED_FROM` on."""
 
 
 @dataclass(kw_only=True)
 class Relative(Times):
     """Iteration times, also next to the schedules'."""
 
-    settled_mean_s: float | None
-    """Mean iteration time from iteration `settled_from` on."""
-    settled_p99_s: float | None
-    """Its 99th percentile."""
     ratio_to_alone: float | None
     """Mean iteration time over the schedule alone's, same iterations."""
     ratio_to_bound: float | None
@@ -66,7 +55,7 @@ class JobResult(Relative):
 
 @dataclass(kw_only=True)
 class Interleaved:
-    """From when on the jobs are interleaved (metrics.py); null where they never are."""
+    """The iteration from which the jobs are interleaved (metrics.py); null for never."""
 
     typical: float | None
     """The median over the repetitions."""
@@ -74,21 +63,9 @@ class Interleaved:
 
 
 @dataclass(kw_only=True)
-class Repetition:
-    """One repetition of a schedule."""
-
-    repetition: int
-    mean_s: float | None
-    p99_s: float | None
-    settled_mean_s: float | None
-
-
-@dataclass(kw_only=True)
 class ScheduleResult(Relative):
     """The figures that variants and schedules have in common."""
 
-    settled_ratio_to_bound: float | None
-    """Mean iteration time over the bound's, from iteration `settled_from` on."""
     captured_gain: Estimate | None = None
     """(baseline mean - mean) / (baseline mean - bound mean), same iterations; null for the
     baseline, for variants that were disturbed, and for all where the baseline was disturbed, or is
@@ -96,9 +73,8 @@ class ScheduleResult(Relative):
     overlap: Overlap | None
     """Share of communication time during which other jobs communicate, too."""
     interleaved_from: Interleaved | None
-    per_repetition: Sequence[Repetition]
-    spread_s: Spread | None
-    """Of the repetitions' means."""
+    means_s: dict[int, float]
+    """Repetition -> mean iteration time."""
     jobs: dict[str, JobResult]
 
 
@@ -109,45 +85,9 @@ class Link:
     utilisation: float | None
     """Share of its rate that was used, mean over repetitions."""
     sending: float | None
-    """The same of the jobs' bytes, over the time in which any job communicated."""
+    """Share of its rate that the jobs' bytes used, over the time in which any job communicated."""
     drops: int | None
-    marks: int | None
     packets: int | None
-    queue: Queue | None
-    """Null where queues weren't seen, as on the testbed."""
-
-
-@dataclass(kw_only=True)
-class Queue:
-    """The bytes that waited for the bottleneck or were being sent, over the time for which it was
-    busy, means over repetitions.
-    """
-
-    mean_bytes: float
-    p99_bytes: float
-
-
-@dataclass(kw_only=True)
-class Packets:
-    """Packets of the bottleneck, sums over repetitions."""
-
-    drops: int | None
-    marks: int | None
-    packets: int | None
-
-
-@dataclass(kw_only=True)
-class Kernel:
-    """The backend's view of a variant."""
-
-    events: int
-    """Iterations it ended."""
-    events_per_burst: float | None
-    """The same per burst and flow that was sent: 1 where it sees what happens."""
-    retransmits: int | None
-    """Segments."""
-    final_ratio: float | None
-    """Mean bytes ratio at the end of an iteration."""
 
 
 @dataclass(kw_only=True)
@@ -161,44 +101,34 @@ class Phase:
 
 
 @dataclass(kw_only=True)
-class Realigned:
-    """The jobs' keeping of their time shifts."""
+class PlannedJob:
+    """One job's planned time shift, and how it kept to it."""
 
+    shift_s: float | None
+    """The offset of its first slot."""
+    period_s: float | None
+    """The time from one slot to the next."""
     realigned: int | None
-    """The times that jobs re-aligned."""
+    """The times that it re-aligned."""
     realigned_per_minute: float | None
-    """The same per minute and job."""
     waited_s: float | None
     """Mean wait of an iteration for its slot."""
 
 
 @dataclass(kw_only=True)
-class _TimeShift:
-    shift_s: float | None
-    period_s: float | None
+class PlanResult:
+    """A variant whose jobs keep to planned time shifts (planned.py)."""
 
-
-@dataclass(kw_only=True)
-class PlannedJob(Realigned, _TimeShift):
-    """One job's time shifts: when the first begins, how long one is, and how it kept to them."""
-
-
-@dataclass(kw_only=True)
-class _Scores:
     score: float | None
     """The compatibility score over all shared links."""
-    worst: float | None
-    """The score on the worst one."""
     bound: float | None
     """A score that no shifts exceed."""
     stretch: float | None
-    """By what share time shifts are longer than iterations alone."""
-
-
-@dataclass(kw_only=True)
-class PlanResult(Realigned, _Scores):
-    """A variant whose jobs keep to planned time shifts (planned.py)."""
-
+    """The share by which periods are longer than iterations alone."""
+    realigned: int | None
+    """The times that jobs re-aligned."""
+    realigned_per_minute: float | None
+    """Per minute and job."""
     jobs: dict[str, PlannedJob]
 
 
@@ -233,68 +163,53 @@ class RequestsResult:
 
 
 @dataclass(kw_only=True)
-class Jain:
-    """Jain index of the bulk flows' throughput."""
+class Disturbed:
+    """The disturbance of a variant by other programs and by the host.
 
-    value: float
-    """The mean over repetitions."""
-    per_repetition: list[float | None]
-    ratio_to_base: float | None = None
+    Shares are those of the worst repetition among the shown ones.
+    """
 
-
-@dataclass(kw_only=True)
-class Disturbed(Levels):
-    """The disturbance of a variant by the host: of what is shown, the repetition with the most, but
-    what was skipped in all of them."""
-
+    share: float
+    """Share of seconds that were disturbed."""
+    busiest: float | None
+    """Share of its time for which the busiest CPU was in use."""
+    skipped: int
+    """BPF programs that the kernel skipped, in all shown repetitions."""
     discarded: bool
     """Disturbed in every repetition, so that the variant can't be compared."""
     left_out: int
     """Disturbed repetitions that are left out."""
     again: int
-    """Disturbed runs that were made again."""
+    """Disturbed runs that were repeated."""
 
 
 @dataclass(kw_only=True)
-class _CongestionControl:
-    cc: str | None
-    """The variant's congestion control."""
-
-
-@dataclass(kw_only=True)
-class VariantResult(ScheduleResult, _CongestionControl):
+class VariantResult(ScheduleResult):
     """One variant."""
 
+    cc: str | None
+    """The variant's congestion control."""
     link: Link
     cpu_busy: float | None
     """Highest share of the host's CPU time in use, over repetitions."""
-    kernel: Kernel | None
+    events_per_burst: float | None
+    """Iterations that the kernel ended, per burst and flow that was sent; 1 is right."""
     phases: list[Phase]
     """Iterations while the same jobs ran; [] where all jobs run all the time."""
-    spread_of_completion: Distribution | None
-    """Seconds between the first and the last flow of a burst to be done; null where no job has
-    several flows."""
     plan: PlanResult | None = None
     base: str | None = None
     """The variant whose congestion control this one builds on."""
     neighbours: dict[str, BulkResult | RequestsResult] = field(default_factory=dict)
-    jain: Jain | None = None
-    """Null with fewer than two bulk flows."""
     disturbance: Disturbed | None = None
     """Null where nothing was watched."""
 
 
 @dataclass(kw_only=True)
-class AloneResult:
+class AloneResult(Times):
     """The measured variant alone: jobs that have no equal, each run alone."""
 
     cc: str | None
     """Its congestion control, the baseline's."""
-    iteration_s: Distribution | None
-    communication_s: Distribution | None
-    settled_mean_s: float | None
-    link: Packets
-    jobs: dict[str, Times]
 
 
 @dataclass(kw_only=True)
@@ -310,12 +225,8 @@ class Result:
     """environment.json, or {}."""
     baseline: str | None
     """Name of the variant that others are compared with."""
-    settled_from: int
-    """First iteration that settled_mean_s and settled_p99_s count."""
-    isolated_comm_s: dict[str, float]
-    """Job -> communication time per iteration that nothing comes in the way of."""
-    lone: dict[str, Lone]
-    """Job -> where that comes from, and what the job made of it alone."""
+    isolated: dict[str, Isolated]
+    """Job -> its need with the link to itself, and how it did alone."""
     alone: AloneResult | None
     variants: dict[str, VariantResult]
     """In the experiment's order."""
@@ -327,13 +238,13 @@ class Result:
     failures: list[str] = field(default_factory=list)
     """Sentences on why the evaluation can't be right; there are no captured gains then."""
     problems: list[str] = field(default_factory=list)
-    """Sentences on what is missing or damaged."""
+    """Sentences on missing or damaged parts."""
     warnings: list[str] = field(default_factory=list)
-    """Sentences on what makes the numbers doubtful."""
+    """Sentences on reasons to doubt the numbers."""
     missed: list[str] = field(default_factory=list)
-    """Sentences on what the experiment expects and didn't come out."""
+    """Sentences on expectations of the experiment that weren't met."""
     headline: list[str] = field(default_factory=list)
-    """The run in three sentences."""
+    """The run in a few sentences."""
 
     def document(self) -> Document:
         """The result in the types that JSON has."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from mltcp_tools.base.units import counted
 from mltcp_tools.lab.analysis.bootstrap import MIN_ROOM
-from mltcp_tools.lab.analysis.isolated import Lone, findings, measured_once
+from mltcp_tools.lab.analysis.isolated import Isolated, findings, measured_once
 from mltcp_tools.lab.analysis.result import Result, VariantResult
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
@@ -39,14 +39,14 @@ MANY_REALIGNED = 0.1
 
 
 def failures(
-    run: Run, variants: Mapping[str, VariantResult], lone: Mapping[str, Lone]
+    run: Run, variants: Mapping[str, VariantResult], isolated: Mapping[str, Isolated]
 ) -> list[str]:
     """One sentence per variant that is faster than possible, and per lone job that the host kept
     from filling the link."""
-    return [*_too_fast(run, variants), *_host_limits(run, lone)]
+    return [*_too_fast(run, variants), *_host_limits(run, isolated)]
 
 
-def _host_limits(run: Run, lone: Mapping[str, Lone]) -> list[str]:
+def _host_limits(run: Run, isolated: Mapping[str, Isolated]) -> list[str]:
     rows = run.variants[run.variants["variant"] == ALONE]
     busy, cpus = rows["cpu_busy"].mean(), run.environment.get("cpus")
     alone = run.iterations[run.iterations["variant"] == ALONE]
@@ -62,7 +62,7 @@ def _host_limits(run: Run, lone: Mapping[str, Lone]) -> list[str]:
         f" with {used:.1f} of {cpus} CPUs busy while it sent; see that the link's"
         " `offloads` are on and its queue holds 136 KiB, lower its rate, or use a VM in virtual"
         " time."
-        for job, each in measured_once(lone)
+        for job, each in measured_once(isolated)
         if each.best_s and each.alone_s < FILLS * each.best_s and used >= BUSY_PROCESSORS
     ]
 
@@ -113,7 +113,7 @@ def warnings_of(run: Run, result: Result) -> list[str]:
         *_busy(run, recorded),
         *_full_core(result),
         *_skipped(result),
-        *findings(run, result.lone),
+        *findings(run, result.isolated),
         *_no_room(result),
         *_no_jitter(run),
         *_few(result),
@@ -209,7 +209,7 @@ def _few(result: Result) -> list[str]:
 def _blind_backend(result: Result) -> list[str]:
     sentences = []
     for variant, entry in result.variants.items():
-        seen = entry.kernel.events_per_burst if entry.kernel else None
+        seen = entry.events_per_burst
         if seen is not None and not 0.9 <= seen <= 1.1:
             sentences.append(
                 f"In variant {variant} the kernel ended {seen:.2f} iterations per burst sent,"

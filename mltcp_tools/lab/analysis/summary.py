@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 
 import numpy as np
 import pandas as pd
@@ -12,8 +11,7 @@ import pandas as pd
 from mltcp_tools.lab.analysis import bootstrap, metrics
 from mltcp_tools.lab.analysis.bootstrap import Estimate
 from mltcp_tools.lab.analysis.headline import headline
-from mltcp_tools.lab.analysis.metrics import Distribution
-from mltcp_tools.lab.analysis.neighbours import jains_of, neighbours_of
+from mltcp_tools.lab.analysis.neighbours import neighbours_of
 from mltcp_tools.lab.analysis.phases import phases_of
 from mltcp_tools.lab.analysis.planned import planned_of
 from mltcp_tools.lab.analysis.reference import Reference, make_reference
@@ -22,14 +20,9 @@ from mltcp_tools.lab.analysis.result import (
     Disturbed,
     Interleaved,
     JobResult,
-    Kernel,
     Link,
-    Packets,
-    Queue,
-    Repetition,
     Result,
     ScheduleResult,
-    Spread,
     Times,
     VariantResult,
     fields_of,
@@ -37,17 +30,16 @@ from mltcp_tools.lab.analysis.result import (
 from mltcp_tools.lab.analysis.soundness import failures, warnings_of
 from mltcp_tools.lab.analysis.undisturbed import Quiet, undisturbed
 from mltcp_tools.lab.runs.described import ALONE
-from mltcp_tools.lab.runs.disturbance import Levels
 from mltcp_tools.lab.runs.run import Run
 
 
-def summarise(run: Run, settled_from: int = metrics.SETTLED_FROM) -> Result:
-    """The result of a run; `settled_from` is an iteration number."""
+def summarise(run: Run) -> Result:
+    """The result of a run."""
     quiet = undisturbed(run)
-    return summarise_with(quiet, make_reference(quiet.run), settled_from)
+    return summarise_with(quiet, make_reference(quiet.run))
 
 
-def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Result:
+def summarise_with(quiet: Quiet, reference: Reference) -> Result:
     """`summarise` for a run and its reference that were made already."""
     run = quiet.run
     tables = {
@@ -55,11 +47,10 @@ def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Res
         for variant in run.variant_names
     }
     variants = {
-        variant: _variant(run, variant, table, reference, settled_from)
-        for variant, table in tables.items()
+        variant: _variant(run, variant, table, reference) for variant, table in tables.items()
     }
     schedules = {
-        str(name): _schedule(table, reference.bursts[name], reference, settled_from)
+        str(name): _schedule(table, reference.bursts[name], reference)
         for name, table in reference.iterations.items()
     }
     if "alone" in schedules:  # on links of their own, jobs neither overlap nor interleave
@@ -71,12 +62,10 @@ def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Res
         variants[variant].plan = plan
     for variant, neighbours in neighbours_of(run).items():
         variants[variant].neighbours = neighbours
-    for variant, jain in jains_of(run).items():
-        variants[variant].jain = jain
     for variant, entry in variants.items():
         entry.base = run.base_of(variant)
         entry.disturbance = _disturbance(quiet, variant)
-    wrong = failures(run, variants, reference.lone)
+    wrong = failures(run, variants, reference.isolated)
     gains, speedups = _comparisons(
         {variant: table for variant, table in tables.items() if variant not in quiet.discarded},
         None if wrong else reference.iterations.get("bound"),
@@ -91,10 +80,8 @@ def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Res
         experiment=run.experiment.document,
         environment=run.environment,
         baseline=run.baseline,
-        settled_from=settled_from,
-        isolated_comm_s=reference.isolated_comm_s,
-        lone=reference.lone,
-        alone=_alone(run, settled_from),
+        isolated=reference.isolated,
+        alone=_alone(run),
         variants=variants,
         schedules=schedules,
         speedup=speedups,
@@ -110,7 +97,7 @@ def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Res
         },
     )
     result.warnings = [*warnings_of(run, result), *quiet.sentences()]
-    result.headline = headline(result)
+    result.headline = headline(result, list(run.experiment.links.values()))
     return result
 
 
@@ -118,86 +105,60 @@ def _times(table: pd.DataFrame) -> Times:
     return Times(
         iteration_s=metrics.distribution(metrics.iteration_times(table)),
         communication_s=metrics.distribution(table["comm_s"]),
+        settled_mean_s=metrics.settled_mean(table),
     )
 
 
-def _alone(run: Run, settled_from: int) -> AloneResult | None:
+def _alone(run: Run) -> AloneResult | None:
     table = run.iterations[run.iterations["variant"] == ALONE]
     if table.empty:
         return None
-    settled = metrics.settled(table, settled_from)
-    return AloneResult(
-        cc=run.experiment.isolated_cc,
-        **fields_of(_times(table)),
-        settled_mean_s=settled.mean if settled else None,
-        link=_packets(run.variants[run.variants["variant"] == ALONE]),
-        jobs={str(job): _times(rows) for job, rows in table.groupby("job", sort=False)},
-    )
+    return AloneResult(cc=run.experiment.isolated_cc, **fields_of(_times(table)))
 
 
-def _job(table: pd.DataFrame, settled_from: int, overlap: float | None) -> JobResult:
+def _job(table: pd.DataFrame, overlap: float | None) -> JobResult:
     """A job's iterations and how they compare with the schedules', which are columns."""
-    settled = metrics.settled(table, settled_from)
     return JobResult(
         **fields_of(_times(table)),
-        settled_mean_s=settled.mean if settled else None,
-        settled_p99_s=settled.p99 if settled else None,
         ratio_to_alone=metrics.ratio_of_means(table, "alone_s"),
         ratio_to_bound=metrics.ratio_of_means(table, "bound_s"),
         overlap=overlap,
     )
 
 
-def _schedule(
-    table: pd.DataFrame, bursts: pd.DataFrame, reference: Reference, settled_from: int
-) -> ScheduleResult:
+def _schedule(table: pd.DataFrame, bursts: pd.DataFrame, reference: Reference) -> ScheduleResult:
     """Return the figures that variants and schedules have in common."""
     overlap, overlap_of_jobs = metrics.overlap(bursts)
     for name, other in reference.iterations.items():
         table = metrics.with_time_of(table, other, f"{name}_s")
-    whole = fields_of(_job(table, settled_from, None)) | {"overlap": overlap}
-    repetitions = [(int(str(number)), rows) for number, rows in table.groupby("repetition")]
-    means = [float(metrics.iteration_times(rows).mean()) for _, rows in repetitions]
+    whole = fields_of(_job(table, None)) | {"overlap": overlap}
+    repetitions = {int(str(number)): rows for number, rows in table.groupby("repetition")}
     interleaved = [
         metrics.interleaved_from(rows, reference.isolated_comm_s)
-        for _, rows in repetitions
+        for rows in repetitions.values()
         if set(rows["job"]) <= set(reference.isolated_comm_s)
     ]
     return ScheduleResult(
         **whole,
-        settled_ratio_to_bound=metrics.ratio_of_means(
-            table[table["iteration"] >= settled_from], "bound_s"
-        ),
         interleaved_from=Interleaved(
             typical=metrics.typical(interleaved), per_repetition=interleaved
         )
         if interleaved
         else None,
-        per_repetition=[_repetition(number, rows, settled_from) for number, rows in repetitions],
-        spread_s=Spread(min=min(means), max=max(means)) if means else None,
+        means_s={
+            number: float(metrics.iteration_times(rows).mean())
+            for number, rows in repetitions.items()
+        },
         jobs={
-            str(job): _job(rows, settled_from, overlap_of_jobs.get(str(job)))
+            str(job): _job(rows, overlap_of_jobs.get(str(job)))
             for job, rows in table.groupby("job", sort=False)
         },
     )
 
 
-def _repetition(number: int, table: pd.DataFrame, settled_from: int) -> Repetition:
-    found = metrics.distribution(metrics.iteration_times(table))
-    late = metrics.settled(table, settled_from)
-    return Repetition(
-        repetition=number,
-        mean_s=found.mean if found else None,
-        p99_s=found.p99 if found else None,
-        settled_mean_s=late.mean if late else None,
-    )
-
-
-def _variant(
-    run: Run, variant: str, table: pd.DataFrame, reference: Reference, settled_from: int
-) -> VariantResult:
+def _variant(run: Run, variant: str, table: pd.DataFrame, reference: Reference) -> VariantResult:
     bursts = run.bursts[run.bursts["variant"] == variant]
-    common = _schedule(table, bursts, reference, settled_from)
+    common = _schedule(table, bursts, reference)
     rows = run.variants[run.variants["variant"] == variant]
     return VariantResult(
         cc=run.experiment.variants.get(variant, {}).get("cc"),
@@ -205,33 +166,18 @@ def _variant(
         link=Link(
             utilisation=metrics.utilisation(rows, run.experiment.rate_bps),
             sending=_sending(run, bursts),
-            **fields_of(_packets(rows)),
-            queue=_queue(rows),
+            drops=_total(rows["link_drops"]),
+            packets=_total(rows["link_packets"]),
         ),
         cpu_busy=rows["cpu_busy"].max() if len(rows) else None,
-        kernel=_kernel(run, variant),
+        events_per_burst=_events_per_burst(run, variant),
         phases=phases_of(table, reference.iterations.get("bound")),
-        spread_of_completion=_spread_of_completion(run, variant),
     )
 
 
 def _sending(run: Run, bursts: pd.DataFrame) -> float | None:
     rate = metrics.sending_rate(bursts)
     return None if rate is None or not run.experiment.rate_bps else rate / run.experiment.rate_bps
-
-
-def _queue(rows: pd.DataFrame) -> Queue | None:
-    mean, p99 = rows["queue_mean_bytes"].mean(), rows["queue_p99_bytes"].mean()
-    return None if pd.isna(mean) or pd.isna(p99) else Queue(mean_bytes=mean, p99_bytes=p99)
-
-
-def _packets(rows: pd.DataFrame) -> Packets:
-    """Packets of some rows of the table variants."""
-    return Packets(
-        drops=_total(rows["link_drops"]),
-        marks=_total(rows["link_marks"]),
-        packets=_total(rows["link_packets"]),
-    )
 
 
 def _disturbance(quiet: Quiet, variant: str) -> Disturbed | None:
@@ -242,37 +188,27 @@ def _disturbance(quiet: Quiet, variant: str) -> Disturbed | None:
     shown = known if discarded else [each for each in known if not each.disturbed]
     worst = max(shown, key=lambda each: each.share)
     return Disturbed(
+        share=worst.share,
+        busiest=worst.busiest,
+        skipped=sum(each.skipped for each in shown),
         discarded=discarded,
         left_out=len(known) - len(shown),
         again=sum(each.attempt - 1 for each in known),
-        **{each.name: getattr(worst, each.name) for each in fields(Levels)}
-        | {"skipped": sum(each.skipped for each in shown)},
     )
-
-
-def _spread_of_completion(run: Run, variant: str) -> Distribution | None:
-    several = [name for name, job in run.experiment.jobs.items() if job.flows > 1]
-    bursts = run.bursts[(run.bursts["variant"] == variant) & run.bursts["job"].isin(several)]
-    return metrics.distribution(bursts["end_s"] - bursts["first_end_s"])
 
 
 def _total(values: pd.Series[float]) -> int | None:
     return int(values.sum()) if values.notna().any() else None
 
 
-def _kernel(run: Run, variant: str) -> Kernel | None:
+def _events_per_burst(run: Run, variant: str) -> float | None:
     events = run.flow_events[run.flow_events["variant"] == variant]
-    if events.empty:
-        return None
     bursts = run.bursts[run.bursts["variant"] == variant]
+    if events.empty or bursts.empty:
+        return None
     jobs = run.experiment.jobs
     flows = bursts["job"].map(lambda job: jobs[job].carrying if job in jobs else 1).astype(float)
-    return Kernel(
-        events=len(events),
-        events_per_burst=len(events) / flows.sum() if len(flows) else None,
-        retransmits=_total(events["retransmits"]),
-        final_ratio=events["ratio"].mean(),
-    )
+    return len(events) / float(flows.sum())
 
 
 def _comparisons(

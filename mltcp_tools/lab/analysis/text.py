@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A result as text for a terminal, at most 100 columns wide."""
+"""The tables of a result, which the text and the page share, and the text: 100 columns at most."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mltcp_tools.base.cells import (
@@ -17,20 +18,37 @@ from mltcp_tools.base.cells import (
     table,
     time_unit,
 )
+from mltcp_tools.lab.analysis.metrics import SETTLED_FROM
 
-# In the order in which they are shown.
 SCHEDULES = {
-    "bound": "one burst at a time",
-    "fair": "equal shares",
-    "alone": "a link for each job",
+    "bound": "serves one burst at a time",
+    "fair": "shares the link equally among the bursts",
+    "alone": "gives each job a link of its own",
 }
-
-SIMULATED = "Simulated, not measured; `mltcp simulate --help` says what is modelled."
+"""The computed schedules in the order in which they are shown, and what each does."""
+SIMULATED = "Simulated, not measured; `mltcp simulate --help` describes the model."
 """A report's words on a run that was simulated."""
+
+Row = list[str] | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a report. A row that is None separates others. notes: sentences below it."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Row]
+    notes: Sequence[str] = ()
+
+    def text(self) -> str:
+        """The table for a terminal."""
+        notes = [textwrap.fill(each, WIDTH, break_on_hyphens=False) for each in self.notes]
+        return "\n".join([self.title, "", table(self.head, self.rows), *notes])
 
 
 def render_text(result: Mapping[str, Any]) -> str:
-    """Tables, spread over repetitions, warnings and problems of a result (`mltcp-result/1`)."""
+    """Title, tables, warnings, problems and headline of a result (`mltcp-result/1`)."""
     experiment = result["experiment"]
     title = f"{experiment.get('name') or result['run']}"
     if experiment.get("description"):
@@ -39,209 +57,182 @@ def render_text(result: Mapping[str, Any]) -> str:
     if result["environment"].get("simulated"):
         parts[0] += f"\n{SIMULATED}"
     if result["variants"]:
-        parts += [variants_table(result), _legend(result)]
-        parts += details(result)
+        parts += [each.text() for each in tables(result)]
     else:
         parts.append("No iterations were recorded.")
     for heading, key in (
         ("Not as expected", "missed"),
         ("Warnings", "warnings"),
         ("Problems", "problems"),
+        ("In short", "headline"),
     ):
         if result[key]:
             parts.append("\n".join([heading, *bullets(result[key])]))
-    parts.append("\n".join(["In short", *bullets(result["headline"])]))
     return "\n\n".join(parts) + "\n"
 
 
-def details(result: Mapping[str, Any]) -> list[str]:
-    """The tables beside the main one, as far as the run has what they show."""
-    parts = (
-        _details_table(result),
-        _host_table(result),
-        _jobs_table(result),
-        plans_table(result),
-        phases_table(result),
-        neighbours_table(result),
-        _spread_table(result),
-    )
-    return [part for part in parts if part]
+def tables(result: Mapping[str, Any]) -> list[Table]:
+    """The tables of a result, the main one first; those without rows are left out."""
+    found = [
+        _iteration_times(result),
+        _bursts_and_link(result),
+        _host(result),
+        _jobs(result),
+        _plans(result),
+        _phases(result),
+        *_neighbours(result),
+        _repetitions(result),
+    ]
+    return [each for each in found if each.rows]
 
 
-def variants_table(result: Mapping[str, Any]) -> str:
-    """One line per variant, then one per schedule."""
+def _iteration_times(result: Mapping[str, Any]) -> Table:
     unit, seconds = time_unit(result)
-    times = (f"mean {unit}", "p50", "p95", "p99", "late", "x mean", "x p99")
-    head = ("variant", *times, "captured gain", "olap", "from", "link")
-    speedup, baseline = result["speedup"], result["baseline"]
+    baseline = result["baseline"]
+    comparable = baseline in result["speedup"]
+    base = result["variants"][baseline]["iteration_s"] if comparable else None
 
-    def cells(name: str, entry: Mapping[str, Any], estimates: Mapping[str, Any]) -> list[str]:
-        times = entry["iteration_s"] or dict.fromkeys(("mean", "p50", "p95", "p99"))
-        overlap, interleaved = entry["overlap"], entry["interleaved_from"]
-        typical = interleaved["typical"] if interleaved else None
-        link = entry.get("link")
+    def row(name: str, entry: Mapping[str, Any], speedup: Mapping[str, Any] | None) -> list[str]:
+        times = entry["iteration_s"] or {}
         return [
             clip(name),
-            *(seconds(times[key]) for key in ("mean", "p50", "p95", "p99")),
+            *(seconds(times.get(key)) for key in ("mean", "p50", "p95", "p99")),
             seconds(entry["settled_mean_s"]),
-            *(number((estimates.get(key) or {}).get("value"), ".2f") for key in ("mean", "p99")),
-            interval(entry["captured_gain"]),
-            number(overlap["run"] if overlap else None, ".0%"),
-            NONE if not interleaved else "never" if typical is None else f"{typical:.0f}",
-            number(link["utilisation"] if link else None, ".0%"),
+            interval(speedup, ".3f"),
+            interval(entry.get("captured_gain")),
         ]
 
-    rows: list[list[str] | None] = [
-        cells(name, entry, speedup.get(name, {}).get(baseline, {}))
+    rows: list[Row] = [
+        row(name, entry, result["speedup"].get(name, {}).get(baseline, {}).get("mean"))
         for name, entry in result["variants"].items()
     ]
-    if result["alone"]:
-        nothing = dict.fromkeys(("captured_gain", "overlap", "interleaved_from"))
-        title = f"alone ({result['alone']['cc']})" if result["alone"]["cc"] else "alone"
-        rows += [None, cells(title, nothing | result["alone"] | {"link": None}, {})]
-    base = result["variants"].get(baseline)
-    if result["schedules"]:
-        rows.append(None)
-        for name in SCHEDULES:
-            entry = result["schedules"].get(name)
-            if entry and entry["iteration_s"]:
-                rows.append(cells(name, entry, _ratios(base, entry)))
-    return table(head, rows)
-
-
-def _ratios(base: Mapping[str, Any] | None, entry: Mapping[str, Any]) -> dict[str, Any]:
-    if not base or not base["iteration_s"]:
-        return {}
-    return {
-        key: {"value": base["iteration_s"][key] / entry["iteration_s"][key]}
-        for key in ("mean", "p99")
-        if entry["iteration_s"][key] > 0
-    }
-
-
-def _legend(result: Mapping[str, Any]) -> str:
-    baseline = result["baseline"]
-    lines = [
-        f"Iteration times. late: mean from iteration {result['settled_from']} on. x: how many "
-        f"times faster than {baseline}. captured gain: 0 is {baseline}, 1 the bound [95 % "
-        "interval]. olap: share of communication time during which other jobs communicate, too. "
-        "from: iteration from which the jobs are interleaved. link: share of the rate used."
-    ]
-    if result["schedules"]:
-        described = "; ".join(
-            f"{name}: {text}" for name, text in SCHEDULES.items() if name in result["schedules"]
-        )
-        lines.append(
-            "Computed from the jobs' bytes, what the link carries, and the compute times drawn: "
-            f"{described}."
-        )
     alone = result["alone"]
     if alone:
-        unit, seconds = time_unit(result)
-        comm = alone["communication_s"]
+        rows += [None, row(_measured_alone(alone), alone, None)]
+    schedules = _schedules(result)
+    if schedules:
+        rows.append(None)
+    for name, entry in schedules:
+        faster = base["mean"] / entry["iteration_s"]["mean"] if base else None
+        rows.append(row(name, entry, {"value": faster, "low": None, "high": None}))
+    notes = [
+        f"settled: mean from iteration {SETTLED_FROM} on. speed-up: the mean of {baseline} divided"
+        " by the variant's. captured gain: the share of the bound's gain over"
+        f" {baseline}, so 0 is no better than {baseline}, and 1 is the bound. In brackets: 95 %"
+        " confidence intervals."
+    ]
+    if schedules:
+        described = ", ".join(f"{name} {SCHEDULES[name]}" for name, _ in schedules)
+        notes.append(
+            "Computed from the jobs' bytes, the link's rate and the drawn compute times:"
+            f" {described}."
+        )
+    if alone:
         how = "simulated" if result["environment"].get("simulated") else "measured"
-        lines.append(
-            f"alone ({alone['cc'] or 'its congestion control'}): {how}, each job with the link to "
-            f"itself; {seconds(comm['mean'])} {unit} per iteration communicating, where its bytes "
-            f"need {_needs(result, seconds)} {unit}."
+        needs = sorted(each["alone_s"] for each in result["isolated"].values())
+        least = " to ".join(dict.fromkeys(seconds(each) for each in (needs[:1] + needs[-1:])))
+        notes.append(
+            f"{_measured_alone(alone)}: {how}, each job with the link to itself. It communicates"
+            f" for {seconds(alone['communication_s']['mean'])} {unit} per iteration; its bytes"
+            f" need {least or NONE} {unit}."
         )
-    return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
+    head = ("variant", "mean", "p50", "p95", "p99", "settled", "speed-up", "captured gain")
+    return Table(f"Iteration times ({unit})", head, rows, notes)
 
 
-def _needs(result: Mapping[str, Any], seconds: Callable[[float | None], str]) -> str:
-    """Return the jobs' needs alone, the least and the most of them."""
-    needs = sorted(result["isolated_comm_s"].values())
-    return " to ".join(dict.fromkeys(seconds(each) for each in (needs[:1] + needs[-1:]))) or NONE
+def _measured_alone(alone: Mapping[str, Any]) -> str:
+    return f"alone ({alone['cc'] or 'its congestion control'})"
 
 
-def _details_table(result: Mapping[str, Any]) -> str:
-    baseline = result["baseline"]
-    unit, seconds = time_unit(result)
-    spread = any(entry["spread_of_completion"] for entry in result["variants"].values())
-    rows = []
-    for name, entry in result["variants"].items():
-        estimates = result["speedup"].get(name, {}).get(baseline, {})
-        completion = entry["spread_of_completion"] or dict.fromkeys(("mean", "p99"))
-        overlap, link = entry["overlap"] or {}, entry["link"]
-        loss = (
-            link["drops"] / link["packets"]
-            if link["packets"] and link["drops"] is not None
-            else None
+def _schedules(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The computed schedules that have iterations, in the order in which they are shown."""
+    entries = [(name, result["schedules"].get(name)) for name in SCHEDULES]
+    return [(name, entry) for name, entry in entries if entry and entry["iteration_s"]]
+
+
+def _bursts_and_link(result: Mapping[str, Any]) -> Table:
+    rows: list[Row] = []
+    for name, entry in [*result["variants"].items(), *_schedules(result)]:
+        overlap, interleaved = entry["overlap"] or {}, entry["interleaved_from"]
+        speedup = result["speedup"].get(name, {}).get(result["baseline"], {})
+        link: Mapping[str, Any] = entry.get("link") or dict.fromkeys(
+            ("utilisation", "drops", "packets")
         )
+        drops, packets = link["drops"], link["packets"]
+        if not overlap and "link" not in entry:
+            continue
         rows.append(
             [
                 clip(name),
-                *(interval(estimates.get(key), ".3f") for key in ("mean", "p99")),
-                number(overlap.get("first_third"), ".0%"),
-                number(overlap.get("last_third"), ".0%"),
-                number(loss, ".2%"),
-                *(seconds(completion[key]) for key in ("mean", "p99") if spread),
+                interval(speedup.get("p99"), ".3f"),
+                *(number(overlap.get(key), ".0%") for key in ("run", "first_third", "last_third")),
+                _iteration(interleaved),
+                number(link["utilisation"], ".0%"),
+                number(None if drops is None or not packets else drops / packets, ".2%"),
             ]
         )
-    head = ["variant", "x mean [95 %]", "x p99 [95 %]", "olap 1st third", "last", "drops"]
-    if not spread:
-        return table(head, rows)
-    return table([*head, f"spread {unit}", "p99"], rows) + (
-        "\nspread: time between the first and the last flow of a burst to be done."
+    head = ("variant", "p99 speed-up", "overlap", "first third", "last third", "interleaved")
+    note = (
+        "overlap: share of communication time in which another job communicates, too, over the run"
+        " and its thirds. interleaved: iteration from which the jobs are interleaved. link use:"
+        " share of the link's rate. drops: share of packets."
     )
+    return Table("Bursts and link", (*head, "link use", "drops"), rows, [note])
 
 
-def _host_table(result: Mapping[str, Any]) -> str:
-    """The use of the link and the CPUs; nothing where nobody watched."""
-    shown = {name: entry["disturbance"] or {} for name, entry in result["variants"].items()}
-    if not any(shown.values()) and all(e["cpu_busy"] is None for e in result["variants"].values()):
-        return ""
-    rows = [
-        [
-            clip(name),
-            number(result["variants"][name]["link"]["sending"], ".0%"),
-            number(result["variants"][name]["cpu_busy"], ".0%"),
-            number(disturbance.get("busiest"), ".0%"),
-            number(disturbance.get("share"), ".0%"),
-        ]
-        for name, disturbance in shown.items()
-    ]
-    return table(["variant", "link while sending", "CPUs", "busiest", "disturbed"], rows) + (
-        "\nlink while sending: share of its rate that jobs reached while any of them sent. CPUs,"
-        " busiest: share\nof the time in use, of all and of the busiest one."
-    )
+_NO_LINK: dict[str, Any] = dict.fromkeys(("utilisation", "drops", "packets"))
 
 
-def _jobs_table(result: Mapping[str, Any]) -> str:
-    """Per job, where jobs differ: equal jobs differ by chance only."""
-    if len(_parameters(result)) < 2:
-        return ""
-    unit, seconds = time_unit(result)
-    rows: list[list[str] | None] = []
+def _iteration(interleaved: Mapping[str, Any] | None) -> str:
+    if not interleaved:
+        return NONE
+    return "never" if interleaved["typical"] is None else f"{interleaved['typical']:.0f}"
+
+
+def _host(result: Mapping[str, Any]) -> Table:
+    """The use of the link and the CPUs; no rows where nothing was watched."""
+    rows: list[Row] = []
     for name, entry in result["variants"].items():
-        if rows:
-            rows.append(None)
-        for job, each in entry["jobs"].items():
-            times, comm = each["iteration_s"], each["communication_s"]
-            rows.append(
-                [
-                    clip(name),
-                    clip(job),
-                    *(seconds(times[key]) for key in ("mean", "p50", "p95", "p99")),
-                    seconds(comm["mean"]),
-                    number(each["ratio_to_alone"], ".3f"),
-                    number(each["ratio_to_bound"], ".3f"),
-                    number(each["overlap"], ".0%"),
-                ]
-            )
-    head = (
-        "variant",
-        "job",
-        f"mean {unit}",
-        "p50",
-        "p95",
-        "p99",
-        "comm",
-        "/alone",
-        "/bound",
-        "olap",
+        disturbance = entry["disturbance"] or {}
+        shares = (entry["cpu_busy"], disturbance.get("busiest"), disturbance.get("share"))
+        if any(share is not None for share in shares):
+            cells = (number(share, ".0%") for share in (entry["link"]["sending"], *shares))
+            rows.append([clip(name), *cells])
+    note = (
+        "link while sending: share of its rate that the jobs reached while any of them sent. CPUs"
+        " and busiest CPU: share of the time in use. disturbed: share of seconds in which other"
+        " programs or the hypervisor took CPU time, or timers were late."
     )
-    return table(head, rows)
+    head = ("variant", "link while sending", "CPUs", "busiest CPU", "disturbed")
+    return Table("Host", head, rows, [note])
+
+
+def _jobs(result: Mapping[str, Any]) -> Table:
+    """Each job, where jobs differ: equal jobs differ by random variation only."""
+    unit, seconds = time_unit(result)
+    rows: list[Row] = []
+    for name, entry in result["variants"].items() if len(_parameters(result)) > 1 else ():
+        _separate(rows)
+        rows += [
+            [
+                clip(name),
+                clip(job),
+                *(seconds(each["iteration_s"][key]) for key in ("mean", "p50", "p95", "p99")),
+                seconds(each["communication_s"]["mean"]),
+                number(each["ratio_to_alone"], ".3f"),
+                number(each["ratio_to_bound"], ".3f"),
+                number(each["overlap"], ".0%"),
+            ]
+            for job, each in entry["jobs"].items()
+        ]
+    times = ("mean", "p50", "p95", "p99", "communication", "÷ alone", "÷ bound", "overlap")
+    note = "÷ alone, ÷ bound: mean iteration time divided by that schedule's."
+    return Table(f"Jobs ({unit})", ("variant", "job", *times), rows, [note])
+
+
+def _separate(rows: list[Row]) -> None:
+    if rows:
+        rows.append(None)
 
 
 def _parameters(result: Mapping[str, Any]) -> set[tuple[str, str]]:
@@ -253,16 +244,15 @@ def _parameters(result: Mapping[str, Any]) -> set[tuple[str, str]]:
     }
 
 
-def plans_table(result: Mapping[str, Any]) -> str:
-    """Per variant with a plan and job: its shift and slot, and how it kept to them."""
-    rows: list[list[str] | None] = []
-    scores = []
+def _plans(result: Mapping[str, Any]) -> Table:
+    """Per variant with planned time shifts and job: its shift, and how it kept to it."""
+    rows: list[Row] = []
+    notes = []
     for variant, entry in result["variants"].items():
         plan = entry["plan"]
         if not plan:
             continue
-        if rows:
-            rows.append(None)
+        _separate(rows)
         rows += [
             [
                 clip(variant),
@@ -273,115 +263,95 @@ def plans_table(result: Mapping[str, Any]) -> str:
             ]
             for job, each in plan["jobs"].items()
         ]
-        per_minute = number(plan["realigned_per_minute"], ".1f")
-        scores.append(
-            f"{variant}: score {number(plan['score'], '.3f')} of at most"
-            f" {number(plan['bound'], '.3f')}, time shifts {number(plan['stretch'], '.1%')}"
-            f" longer than"
-            f" iterations alone, {per_minute} re-alignments per minute and job"
+        notes.append(
+            f"{variant}: compatibility score {number(plan['score'], '.3f')} of at most"
+            f" {number(plan['bound'], '.3f')}; periods {number(plan['stretch'], '.1%')} longer than"
+            f" iterations alone; {number(plan['realigned_per_minute'], '.1f')} re-alignments per"
+            " minute and job."
         )
-    if not rows:
-        return ""
-    head = ["variant", "job", "shift ms", "slot ms", "waits", "re-aligned", "per minute"]
-    lines = [textwrap.fill(f"{each}.", WIDTH, break_on_hyphens=False) for each in scores]
-    return "\n".join([table(head, rows), *lines])
+    head = ("variant", "job", "shift", "period", "wait", "re-aligned", "per minute")
+    return Table("Planned time shifts (ms)", head, rows, notes)
 
 
 def _milliseconds(seconds: float | None) -> str:
     return NONE if seconds is None else f"{seconds * 1e3:.1f}"
 
 
-def phases_table(result: Mapping[str, Any]) -> str:
+def _phases(result: Mapping[str, Any]) -> Table:
     """Per variant and phase, where jobs come late or leave early."""
     unit, seconds = time_unit(result)
-    rows: list[list[str] | None] = []
+    rows: list[Row] = []
     for variant, entry in result["variants"].items():
-        if rows and entry["phases"]:
-            rows.append(None)
-        for phase in entry["phases"]:
-            times = phase["iteration_s"]
-            rows.append(
-                [
-                    clip(variant),
-                    clip(", ".join(phase["jobs"]), 40),
-                    *(seconds(times[key]) for key in ("mean", "p50", "p99")),
-                    seconds(phase["bound_s"]),
-                    str(times["count"]),
-                ]
-            )
-    if not rows:
-        return ""
-    return table(
-        ["variant", "while these run", f"mean {unit}", "p50", "p99", "bound", "iterations"], rows
-    )
-
-
-def neighbours_table(result: Mapping[str, Any]) -> str:
-    """Per variant and neighbour what it got, and over what it got in the variant's base."""
-    rows: list[list[str] | None] = []
-    for variant, entry in result["variants"].items():
-        if rows and entry["neighbours"]:
-            rows.append(None)
-        for name, each in entry["neighbours"].items():
-            row = [clip(variant), clip(name), each["cc"] or NONE]
-            ratio = each["ratio_to_base"]
-            if each["kind"] == "bulk":
-                rate = each["throughput_bps"]
-                cells = [f"{rate[key] / 1e6:.1f}" for key in ("mean", "min", "max")]
-                rows.append([*row, *cells, number(ratio, ".2f"), *[NONE] * 5])
-            else:
-                times, ratio = each["completion_s"] or {}, ratio or {}
-                cells = [
-                    NONE if key not in times else f"{times[key] * 1e3:.1f}"
-                    for key in ("mean", "p50", "p99")
-                ]
-                ratios = [number(ratio.get(key), ".2f") for key in ("mean", "p99")]
-                rows.append([*row, *[NONE] * 4, *cells, *ratios])
-    if not rows:
-        return ""
-    head = ["variant", "neighbour", "cc", "Mbit/s", "min", "max", "/base"]
-    shown = [table([*head, "mean ms", "p50", "p99", "/base", "p99"], rows)]
-    bases = [f"{variant}: {e['base']}" for variant, e in result["variants"].items() if e["base"]]
-    shown.append(
-        "Bulk flows: throughput, its mean, lowest and highest repetition; requests: completion "
-        f"time. /base: over that next to the variant's base ({', '.join(bases) or 'none'})."
-    )
-    jain = [
-        f"{variant} {e['jain']['value']:.3f}" + _of_base(e["jain"]["ratio_to_base"])
-        for variant, e in result["variants"].items()
-        if e["jain"]
-    ]
-    if jain:
-        shown.append(f"Jain index of the bulk flows: {'; '.join(jain)}.")
-    return "\n".join([shown[0], *(textwrap.fill(line, WIDTH) for line in shown[1:])])
-
-
-def _of_base(ratio: float | None) -> str:
-    return "" if ratio is None else f" ({ratio:.2f} of its base)"
-
-
-def _spread_table(result: Mapping[str, Any]) -> str:
-    numbers = sorted(
-        {each["repetition"] for e in result["variants"].values() for each in e["per_repetition"]}
-    )
-    if len(numbers) < 2 or len(numbers) > 8:
-        numbers = []
-    unit, seconds = time_unit(result)
-    rows: list[list[str]] = []
-    entries = {**result["variants"], **result["schedules"]}
-    for name, entry in entries.items():
-        means = {each["repetition"]: each["mean_s"] for each in entry["per_repetition"]}
-        spread = entry["spread_s"]
-        if len(means) < 2 or not spread:
-            continue
-        rows.append(
+        if entry["phases"]:
+            _separate(rows)
+        rows += [
             [
-                clip(name),
-                *(seconds(means.get(number)) for number in numbers),
-                f"{seconds(spread['min'])} … {seconds(spread['max'])}",
+                clip(variant),
+                clip(", ".join(phase["jobs"]), 40),
+                *(seconds(phase["iteration_s"][key]) for key in ("mean", "p50", "p99")),
+                seconds(phase["bound_s"]),
+                str(phase["iteration_s"]["count"]),
             ]
-        )
-    if not rows:
-        return ""
-    head = [f"mean {unit} in repetition", *(str(number) for number in numbers), "min … max"]
-    return table(head, rows)
+            for phase in entry["phases"]
+        ]
+    head = ("variant", "jobs that run", "mean", "p50", "p99", "bound", "iterations")
+    return Table(f"Phases ({unit})", head, rows)
+
+
+def _neighbours(result: Mapping[str, Any]) -> Iterator[Table]:
+    """Bulk flows, then requests: each next to each variant."""
+    entries = [
+        (clip(variant), clip(name), each)
+        for variant, entry in result["variants"].items()
+        for name, each in entry["neighbours"].items()
+    ]
+    bases = [f"{variant}: {e['base']}" for variant, e in result["variants"].items() if e["base"]]
+    note = f"÷ base: next to the variant, divided by next to its base ({', '.join(bases)})."
+    bulk: list[Row] = [
+        [
+            *(variant, name, each["cc"] or NONE),
+            *(f"{each['throughput_bps'][key] / 1e6:.1f}" for key in ("mean", "min", "max")),
+            number(each["ratio_to_base"], ".2f"),
+        ]
+        for variant, name, each in entries
+        if each["kind"] == "bulk"
+    ]
+    head = ("variant", "flow", "congestion control", "mean", "lowest", "highest", "÷ base")
+    yield Table("Neighbours: throughput of bulk flows (Mbit/s)", head, bulk, [note])
+    requests: list[Row] = [
+        [
+            *(variant, name, each["cc"] or NONE),
+            *(
+                _milliseconds((each["completion_s"] or {}).get(key))
+                for key in ("mean", "p50", "p99")
+            ),
+            *(number((each["ratio_to_base"] or {}).get(key), ".2f") for key in ("mean", "p99")),
+        ]
+        for variant, name, each in entries
+        if each["kind"] == "requests"
+    ]
+    head = ("variant", "requests", "congestion control", "mean", "p50", "p99", "÷ base")
+    title = "Neighbours: completion time of requests (ms)"
+    yield Table(title, (*head, "p99 ÷ base"), requests, [note])
+
+
+def _repetitions(result: Mapping[str, Any]) -> Table:
+    unit, seconds = time_unit(result)
+    entries = {**result["variants"], **dict(_schedules(result))}
+    means = {
+        name: {int(number): mean for number, mean in entry["means_s"].items()}
+        for name, entry in entries.items()
+        if len(entry["means_s"]) > 1
+    }
+    numbers = sorted({number for each in means.values() for number in each})
+    numbers = numbers if len(numbers) <= 8 else []
+    rows: list[Row] = [
+        [
+            clip(name),
+            *(seconds(each.get(number)) for number in numbers),
+            *(seconds(extreme(each.values())) for extreme in (min, max)),
+        ]
+        for name, each in means.items()
+    ]
+    head = ("repetition", *(str(number) for number in numbers), "lowest", "highest")
+    return Table(f"Mean iteration time in each repetition ({unit})", head, rows)

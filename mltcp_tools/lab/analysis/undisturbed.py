@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The repetitions of variants that can be compared: those that nothing else on the host disturbed.
+"""The repetitions of variants that can be compared: those that were not disturbed.
 
 A disturbed repetition of a variant is left out where the variant has others. A variant that was
 disturbed in all of them keeps its figures, to look at, and is compared with nothing.
@@ -19,17 +19,17 @@ from mltcp_tools.lab.runs.run import Run
 from mltcp_tools.lab.runs.tables import TABLES
 
 Key = tuple[str, int]
-INSTEAD = "`mltcp simulate` or a VM in virtual time shows it without the host"
-"""The ways left on a host that is never quiet."""
+INSTEAD = "use `mltcp simulate`, or a VM in virtual time"
+"""Advice for a host that is never quiet."""
 
 
 @dataclass(frozen=True)
 class Quiet:
-    """A run without what was disturbed.
+    """A run without its disturbed parts.
 
-    run: it, less the disturbed repetitions of variants that have others. found: (variant,
-    repetition) -> what disturbed it, of all that were watched. discarded: variants disturbed in
-    every repetition.
+    run: without the disturbed repetitions of variants that have others. found: (variant,
+    repetition) -> its disturbance, where that was watched. discarded: variants disturbed in every
+    repetition.
     """
 
     run: Run
@@ -41,7 +41,7 @@ class Quiet:
         return [each for (name, _), each in self.found.items() if name == variant]
 
     def sentences(self) -> list[str]:
-        """Return sentences on what was left out and on variants that can't be compared."""
+        """Return sentences on repetitions left out and on variants that can't be compared."""
         said = []
         for (variant, repetition), each in self.found.items():
             if each.disturbed and variant not in self.discarded and variant != ALONE:
@@ -59,7 +59,7 @@ class Quiet:
 
 
 def undisturbed(run: Run) -> Quiet:
-    """The run as far as it can be compared; all of it where nothing was watched."""
+    """The comparable part of a run; all of it where disturbance wasn't watched."""
     found: dict[Key, Disturbance] = {}
     for key, rows in run.disturbance.groupby(["variant", "repetition"], sort=False):
         variant, repetition = str(key[0]), int(rows["repetition"].iloc[0])
@@ -74,7 +74,7 @@ def undisturbed(run: Run) -> Quiet:
         for variant in run.variant_names
         if all((variant, repetition) in bad for name, repetition in measured if name == variant)
     )
-    # What jobs do alone is looked at by its best iterations, so all of these stay.
+    # Isolated jobs are judged by their best iterations, so all of these stay.
     out = {key for key in bad if key[0] not in (*discarded, ALONE)}
     if not out:
         return Quiet(run, found, discarded)

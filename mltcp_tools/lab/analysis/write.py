@@ -13,7 +13,6 @@ from typing import Any
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.base.files import replace_file
 from mltcp_tools.lab.analysis.matrix import render_matrix_text, summarise_matrix
-from mltcp_tools.lab.analysis.metrics import SETTLED_FROM
 from mltcp_tools.lab.analysis.reference import make_reference
 from mltcp_tools.lab.analysis.summary import summarise, summarise_with
 from mltcp_tools.lab.analysis.undisturbed import undisturbed
@@ -29,7 +28,7 @@ class Report:
     html: str
 
 
-def make_report(run: Run, settled_from: int = SETTLED_FROM) -> Report:
+def make_report(run: Run) -> Report:
     """The whole report of a run; the result's problems name the plots that are left out."""
     # matplotlib takes longer to load than a text report takes to make.
     from mltcp_tools.lab.analysis.html import render_html
@@ -37,41 +36,37 @@ def make_report(run: Run, settled_from: int = SETTLED_FROM) -> Report:
 
     quiet = undisturbed(run)
     reference = make_reference(quiet.run)
-    result = summarise_with(quiet, reference, settled_from)
-    images, missing = draw_plots(quiet.run, reference)
+    result = summarise_with(quiet, reference)
+    plots, missing = draw_plots(quiet.run, reference)
     result.problems.extend(missing)
     document = result.document()
-    return Report(document, images, render_html(document, images))
+    images = {plot.name: plot.png for plot in plots}
+    return Report(document, images, render_html(document, plots))
 
 
-def save_report(report: Report, run_dir: str | Path) -> None:
-    """Write a report into a run folder, in place of an earlier one.
+def write_report(run_dir: str | Path) -> dict[str, Any]:
+    """Write result.json, report.html and plots/*.png into a run folder, in place of earlier ones.
 
-    Raises MltcpError when the folder can't be written.
+    Returns the result. Raises UsageError when `run_dir` is not a run folder and MltcpError when it
+    can't be written.
     """
+    from mltcp_tools.lab.analysis.plots import PLOTS
+
+    report = make_report(load_run(run_dir))
     folder = Path(run_dir)
-    plots = folder / "plots"
     document = json.dumps(report.result, indent=2, ensure_ascii=False, allow_nan=False)
     try:
-        plots.mkdir(exist_ok=True)
-        for old in ("iterations", "timeline", "cdf", "windows"):
-            if old not in report.images:
-                (plots / f"{old}.png").unlink(missing_ok=True)
-        for name, image in report.images.items():
-            replace_file(plots / f"{name}.png", image)
+        (folder / "plots").mkdir(exist_ok=True)
+        for name in PLOTS:
+            path = folder / "plots" / f"{name}.png"
+            if name in report.images:
+                replace_file(path, report.images[name])
+            else:
+                path.unlink(missing_ok=True)
         replace_file(folder / "report.html", report.html.encode())
         replace_file(folder / "result.json", document.encode() + b"\n")
     except OSError as error:
         raise MltcpError(f"The report can't be written to {folder}: {error.strerror}.") from error
-
-
-def write_report(run_dir: str | Path, settled_from: int = SETTLED_FROM) -> dict[str, Any]:
-    """Write result.json, report.html and plots/*.png into a run folder; returns the result.
-
-    Raises UsageError when `run_dir` is not a run folder and MltcpError when it can't be written.
-    """
-    report = make_report(load_run(run_dir), settled_from)
-    save_report(report, run_dir)
     return report.result
 
 

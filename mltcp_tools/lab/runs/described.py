@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The analysis's view of a run folder's experiment, which can be read or can't.
+"""The analysis's view of a run folder's experiment.
 
-It is read by those who read it for the run. Where they refuse it, the tables alone are used.
+The readers that a run uses read it here, too. Where they refuse it, the tables alone are used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mltcp_tools.kernel.congestion_controls import CONGESTION_CONTROLS
 from mltcp_tools.lab.experiments.expect import Expect, read_expect
 from mltcp_tools.lab.experiments.fabric import read_fabric
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
-from mltcp_tools.lab.experiments.links import MTU, Link, read_links
+from mltcp_tools.lab.experiments.links import Link, read_links
 from mltcp_tools.lab.experiments.neighbours import Neighbour
 from mltcp_tools.lab.experiments.reading import read_jobs, read_neighbours
 
@@ -30,19 +30,12 @@ ALONE = "alone"
 class DescribedExperiment:
     """An experiment as far as it could be read; `document` is the file's content, or {}.
 
-    rate_bps: the bottleneck's rate in bits per second, the sum where there are several, and None
-    in a fabric. link_rates: name of a link ("" for the only one) -> its rate, bit/s. delay_s: what
-    the link adds to the round trip, seconds. mtu: of the links, bytes. variants: name -> congestion
-    control and its parameters as written, without `alone`. iterations: of jobs that don't say how
-    many they run.
+    links: by name, "" for the only one; in a fabric the slowest of each kind, as patterned.py knows
+    it whole; {} for a recording. variants: name -> congestion control and its parameters as
+    written, without `alone`. iterations: of jobs that don't have their own number.
     """
 
-    name: str = "unnamed"
-    description: str = ""
-    rate_bps: int | None = None
-    link_rates: dict[str, int] = field(default_factory=dict)
-    delay_s: float = 0.0
-    mtu: int = MTU
+    links: dict[str, Link] = field(default_factory=dict)
     jobs: dict[str, ExperimentJob] = field(default_factory=dict)
     neighbours: dict[str, Neighbour] = field(default_factory=dict)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -65,11 +58,10 @@ class DescribedExperiment:
         return str(settings.get("net.ipv4.tcp_timestamps", "1")) != "0"
 
     @property
-    def reduces(self) -> bool:
-        """Return whether jobs reduced tensors by collectives: links don't carry each job's bytes
-        once.
-        """
-        return "collectives" in self.document
+    def rate_bps(self) -> int | None:
+        """The bottlenecks' rates, bits per second in all; None where no link or a fabric is."""
+        total = sum(link.rate for link in self.links.values())
+        return None if "fabric" in self.document else total or None
 
     @property
     def isolated_cc(self) -> str | None:
@@ -101,7 +93,7 @@ class DescribedExperiment:
 
 
 def read_experiment(path: Path, problems: list[str]) -> DescribedExperiment:
-    """The experiment in `path`; what can't be read is appended to `problems`, never raised."""
+    """The experiment in `path`; instead of raising errors it adds them to `problems`."""
     if not path.is_file():
         problems.append(f"{path.name} is missing; names and parameters come from the tables alone.")
         return DescribedExperiment()
@@ -125,22 +117,15 @@ def view_experiment(document: dict[str, Any]) -> DescribedExperiment:
     """An experiment's document (the YAML file's content) as the analysis sees it; UsageError."""
     top = read_section(yaml.safe_dump(document, sort_keys=False), "experiment.yaml", None)
 
-    links, delay_s = _links(top)
-    rates = {name: link.rate for name, link in links.items()}
     variants = document.get("variants")
     variants = variants if isinstance(variants, dict) else {}
     return DescribedExperiment(
-        name=str(document.get("name") or "unnamed"),
-        description=str(document.get("description") or ""),
-        rate_bps=None if "fabric" in document else sum(rates.values()) or None,
-        link_rates=rates,
-        delay_s=delay_s,
-        mtu=min((link.mtu for link in links.values()), default=MTU),
+        links=_links(top),
         jobs={job.name: job for job in read_jobs(top)},
         neighbours={each.name: each for each in read_neighbours(top, set())},
         variants={
             str(name): dict(variant) if isinstance(variant, dict) else {}
-            for name, variant in (variants.items())
+            for name, variant in variants.items()
             if name != ALONE
         },
         baseline=str(document["baseline"]) if document.get("baseline") else None,
@@ -151,14 +136,11 @@ def view_experiment(document: dict[str, Any]) -> DescribedExperiment:
     )
 
 
-def _links(top: Section) -> tuple[dict[str, Link], float]:
-    """The links by name, and the delay of the only one; none where these don't say what jobs need:
-    those of a recording, which aren't known, and those of collectives."""
-    if "recorded" in top or "collectives" in top:
-        return {}, 0.0
+def _links(top: Section) -> dict[str, Link]:
+    if "recorded" in top:
+        return {}
     fabric = read_fabric(top)
     if fabric is not None:
-        # The slowest link of each kind is enough; patterned.py knows the whole fabric.
-        return {"access": fabric.access, "uplink": fabric.uplink}, 0.0
+        return {"access": fabric.access, "uplink": fabric.uplink}
     link, links = read_links(top)
-    return links or {"": link}, link.delay
+    return links or {"": link}

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The rule by which a variant counts as disturbed, which runs and reports share.
+"""The rule by which a variant counts as disturbed; runs and reports share it.
 
 A second is disturbed when the hypervisor took more than STOLEN of all CPUs' time, when timers fired
 later than LATE_S on average or LATEST_S at worst, or when the jobs' processes together waited for a
-CPU for more than QUEUED of it. Waiting, and late timers where the run itself used more than CROWDED
-of all CPUs' time, count only while others' processes used more than OTHERS of it: jobs that are
-only in each other's way have a host that is too small, and running them again doesn't help. A burst
-of 100 ms that starts 1 ms late is 1 % slower by that alone, which is what variants differ by when
-they are close. A variant is disturbed when more than MOST of its seconds are. Skipped BPF programs
-are counted only: a kernel that skips them does so every few seconds, in each run.
+CPU for more than QUEUED of it. Waiting counts only while other processes used more than OTHERS of
+the CPUs' time, and so do late timers where the run itself used more than CROWDED of it: on a host
+that is too small for the jobs, another run doesn't help. A burst of 100 ms that starts 1 ms late is
+1 % slower, which is as much as close variants differ by. A variant is disturbed when more than MOST
+of its seconds are. Skipped BPF programs are only counted: a kernel that skips them does so every
+few seconds, in each run.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from mltcp_tools.kernel.host.disturbance import Second
@@ -28,37 +28,28 @@ OTHERS = 0.1
 CROWDED = 0.5
 MOST = 0.1
 BUSY_CPU = 0.85
-"""Share of all CPUs' time above which a variant's result says more of the machine than of the
-link."""
+"""Share of all CPUs' time above which the machine, not the link, may limit a variant."""
 
 
 @dataclass(kw_only=True)
-class Levels:
-    """Amounts that disturbed a variant, as in host/disturbance.py: means, but latest_s the
-    worst."""
+class Disturbance:
+    """The disturbance of a variant in a repetition, as in host/disturbance.py: means, but latest_s
+    the worst.
+
+    share: of seconds that were disturbed. others, queued: None where unknown. busiest: share of its
+    time for which the busiest CPU was in use, by the jobs or others. skipped: BPF programs that the
+    kernel skipped. seconds: how many were watched. attempt: number of the variant's run, from 1.
+    """
 
     share: float
-    """Share of seconds that were disturbed."""
     stolen: float
     others: float | None
-    """None, as in queued, where it isn't known."""
     queued: float | None
     late_s: float
     latest_s: float
-    busiest: float | None = None
-    """Share of its time for which the busiest CPU was in use, by the jobs or others."""
-    skipped: int = 0
-    """BPF programs that the kernel skipped, in all."""
-
-
-@dataclass(kw_only=True)
-class Disturbance(Levels):
-    """The disturbance of a variant in a repetition.
-
-    seconds: how many were watched. attempt: which run of the variant it was, from 1.
-    """
-
     seconds: int
+    busiest: float | None = None
+    skipped: int = 0
     attempt: int = 1
 
     @property
@@ -67,7 +58,7 @@ class Disturbance(Levels):
         return self.share > MOST
 
     def sentence(self) -> str:
-        """Return the sentence on what disturbed it, without a full stop."""
+        """Return the sentence on its causes, without a full stop."""
         causes = [f"{self.share:.0%} of its seconds were disturbed"]
         if self.stolen > STOLEN / 2:
             causes.append(f"the hypervisor took {self.stolen:.0%} of the CPUs' time")
@@ -83,21 +74,10 @@ class Disturbance(Levels):
 
 
 def rows_of(seconds: Iterable[Second], start: float) -> list[dict[str, Any]]:
-    """Rows of the table `disturbance`, less what names the variant; times count from `start`."""
+    """Rows of the table `disturbance` without the variant's key; times count from `start`."""
+    names = [each.name for each in fields(Second) if each.name != "at"]
     return [
-        {
-            "time_s": each.at - start,
-            "length_s": each.length_s,
-            "stolen": each.stolen,
-            "busiest": each.busiest,
-            "own": each.own,
-            "others": each.others,
-            "pressure": each.pressure,
-            "queued": each.queued,
-            "late_s": each.late_s,
-            "latest_s": each.latest_s,
-            "skipped": each.skipped,
-        }
+        {"time_s": each.at - start} | {name: getattr(each, name) for name in names}
         for each in seconds
     ]
 

@@ -107,13 +107,10 @@ def _expects(name: str, folder: Path, experiment: DescribedExperiment) -> bool:
     """Return whether the run has, or should have, the table.
 
     Events of the kernel come from MLTCP variants only, bulk flows and requests from neighbours, and
-    TCP samples from a testbed, not from a recording of attached jobs. Of jobs that reduce tensors
-    there are iterations and bursts alone.
+    TCP samples from a testbed, not from a recording of attached jobs.
     """
     if (folder / f"{name}.csv").is_file():
         return True
-    if experiment.reduces:
-        return name in ("iterations", "bursts")
     if name == "flow_events":
         return any(is_mltcp(str(variant.get("cc", ""))) for variant in experiment.variants.values())
     if name in ("bulk", "requests"):
@@ -166,10 +163,8 @@ def _incomplete(run: Run) -> list[str]:
     ]
     if experiment.baseline and experiment.baseline not in variants and run.baseline:
         sentences.append(f"The variant {run.baseline} stands in for the baseline.")
-    # Jobs that were recorded as they ran, or that reduce tensors, have none.
-    expects_alone = not experiment.recorded and not experiment.reduces
-    if ALONE not in set(run.iterations["variant"]) and expects_alone:
-        without = "" if experiment.link_rates else ", and with it bound, fair and captured gains"
+    if ALONE not in set(run.iterations["variant"]) and not experiment.recorded:
+        without = "" if experiment.links else ", and with it bound, fair and captured gains"
         sentences.append(f"The variant alone is missing{without}.")
     tables = {
         key: rows

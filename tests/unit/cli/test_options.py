@@ -86,7 +86,7 @@ NUMBERS = {
     *("--inference", "--tenants", "--jobs", "--rounds", "--held-out", "--first-draw"),
     *("--workers", "--cores", "--draws", "--at-once", "--windows"),
     *("--slope", "--intercept", "--angle", "--straggler-every", "--straggler-factor", "--faster"),
-    *("--settled-from", "--ranks", "--replay-from", "--block", "--shorter"),
+    *("--ranks", "--replay-from", "--block", "--shorter"),
 }
 """Options whose numbers have no unit: counts, seeds, factors, degrees."""
 

@@ -48,12 +48,10 @@ def test_distribution() -> None:
     assert metrics.distribution(pd.Series(dtype=float)) is None
 
 
-def test_settled_times_start_where_told() -> None:
-    table = iterations([[9.0, 9.0, 1.0, 3.0]])
-    found = metrics.settled(table, 3)
-    assert found is not None
-    assert (found.count, found.mean) == (2, pytest.approx(1.0 + 2.0))
-    assert metrics.settled(table, 5) is None
+def test_settled_mean_starts_at_the_tenth_iteration() -> None:
+    table = iterations([[9.0] * 9 + [1.0, 3.0]])
+    assert metrics.settled_mean(table) == pytest.approx(1.0 + 2.0)
+    assert metrics.settled_mean(table[:9]) is None
 
 
 def test_ratio_of_means_uses_the_iterations_both_have() -> None:

@@ -14,9 +14,7 @@ from support.run_folders import experiment, make_run
 from support.shown import fits
 
 from mltcp_tools.lab.analysis import load_run, render_text, summarise
-from mltcp_tools.lab.analysis.html import render_html
 from mltcp_tools.lab.analysis.matrix import summarise_matrix
-from mltcp_tools.lab.analysis.neighbours import jain_index
 
 VARIANTS = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp", "mltcp_cubic": "mltcp_cubic"}
 NEIGHBOURS = [
@@ -93,9 +91,6 @@ def test_an_variant_is_compared_with_its_base(result: dict[str, Any]) -> None:
     )
     assert variants["mltcp"]["neighbours"]["rpc"]["ratio_to_base"]["p99"] == pytest.approx(1.5)
     assert variants["mltcp_cubic"]["neighbours"]["bulk-2"]["ratio_to_base"] == pytest.approx(1.5)
-    assert variants["reno"]["jain"]["value"] == pytest.approx(0.8, rel=1e-3)
-    assert variants["mltcp"]["jain"]["ratio_to_base"] == pytest.approx(1.0, rel=1e-3)
-    assert variants["mltcp_cubic"]["jain"]["ratio_to_base"] == pytest.approx(0.8, rel=1e-3)
 
 
 def test_a_named_base_comes_first(folder: Path) -> None:
@@ -111,11 +106,11 @@ def test_schedules_are_not_computed_next_to_neighbours(result: dict[str, Any]) -
     assert any("Neighbours share the link" in each for each in result["problems"])
 
 
-def test_the_reports_show_them(result: dict[str, Any]) -> None:
-    text = fits(render_text(result))
-    assert "Jain index of the bulk flows: cubic 1.000; reno 0.800; mltcp 0.800 (1.00 of its" in text
-    assert "mltcp: reno, mltcp_cubic: cubic" in text
-    assert "Jain index of the bulk flows: cubic 1.000" in render_html(result, {})
+def test_reports_compare_neighbours_with_the_base(result: dict[str, Any]) -> None:
+    rows = [line.split() for line in fits(render_text(result)).splitlines()]
+    assert ["mltcp", "bulk-1", "reno", "27.0", "27.0", "27.0", "0.90"] in rows
+    assert ["mltcp", "rpc", "mltcp", "12.0", "12.0", "12.0", "1.50", "1.50"] in rows
+    assert "mltcp: reno, mltcp_cubic: cubic" in render_text(result)
 
 
 def test_a_results_table_has_what_each_gets_next_to_each_variant(folder: Path) -> None:
@@ -138,12 +133,4 @@ def test_a_run_without_their_tables_says_so(folder: Path, tmp_path: Path) -> Non
     assert {"The table bulk is missing.", "The table requests is missing."} <= set(run.problems)
     result = summarise(run).document()
     assert result["variants"]["mltcp"]["neighbours"] == {}
-    assert "Bulk flows:" not in render_html(result, {})
-
-
-@pytest.mark.parametrize(
-    ("values", "index"),
-    [([1, 1, 1], 1.0), ([1, 0, 0, 0], 0.25), ([3, 1], 0.8), ([], None), ([0, 0], None)],
-)
-def test_jain_index(values: list[float], index: float | None) -> None:
-    assert jain_index(values) == (None if index is None else pytest.approx(index))
+    assert "Neighbours: " not in render_text(result)

@@ -49,7 +49,7 @@ def matrix(tmp_path: Path) -> Path:
 
 def test_tables_go_between_their_marks_and_say_what_made_them(matrix: Path, tmp_path: Path) -> None:
     file = matrix / "second" / "environment.json"
-    file.write_text(file.read_text().replace("matrix small", "matrix small --only second"))
+    file.write_text(file.read_text().replace("run small", "run small --only second"))
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- results: small -->\nold\n<!-- end -->\nb\n")
     main(page, [matrix])

@@ -56,7 +56,7 @@ def test_a_calm_run_says_so(folder: Path) -> None:
     result = summarise(load_run(folder)).document()
     assert gains(result)["mltcp"]["value"] == pytest.approx(1)
     assert result["variants"]["mltcp"]["disturbance"]["discarded"] is False
-    assert result["headline"][2] == "Nothing else on this host disturbed it."
+    assert result["headline"][3] == "The compared runs were not disturbed."
     assert result["warnings"] == []
 
 
@@ -65,7 +65,7 @@ def test_busy_cpus_are_not_called_calm(folder: Path) -> None:
     path = folder / "variants.csv"
     pd.read_csv(path).assign(cpu_busy=0.93).to_csv(path, index=False)
     result = summarise(load_run(folder)).document()
-    assert "CPUs more than 85% busy, so doubtful: mltcp, cubic" in result["headline"][2]
+    assert "doubtful, as CPUs were more than 85% busy: mltcp, cubic" in result["headline"][3]
 
 
 def make_core_full(folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_full_cpu_is_named_where_link_is_not_full(
     named = [each for each in result["warnings"] if "bottleneck" in each]
     assert [each.split()[2] for each in named] == ["cubic", "mltcp"]
     assert all("a CPU was 97% busy" in each for each in named)
-    assert "a CPU was full and the link wasn't" in result["headline"][2]
+    assert "a CPU was full and the link wasn't" in result["headline"][3]
     assert result["variants"]["mltcp"]["link"]["sending"] == pytest.approx(
         0.7 * filled["variants"]["mltcp"]["link"]["sending"]
     )
@@ -104,7 +104,7 @@ def test_a_disturbed_repetition_is_left_out(folder: Path) -> None:
     assert result["speedup"] == expected["speedup"]
     assert result["variants"]["cubic"]["disturbance"]["left_out"] == 1
     assert any("cubic, repetition 2, is left out" in each for each in result["warnings"])
-    assert "left out: 1" in result["headline"][2]
+    assert "left out: 1" in result["headline"][3]
 
 
 def test_a_run_that_was_made_again_counts_by_its_last(folder: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_run_that_was_made_again_counts_by_its_last(folder: Path) -> None:
     result = summarise(load_run(folder)).document()
     assert gains(result)["mltcp"]["value"] == pytest.approx(1)
     assert result["variants"]["cubic"]["disturbance"]["again"] == 1
-    assert result["headline"][2].endswith("disturbed runs made again: 2.")
+    assert result["headline"][3].endswith("disturbed runs repeated: 2.")
 
 
 @pytest.mark.parametrize("variant", ["cubic", "mltcp"])
@@ -125,10 +125,12 @@ def test_variant_disturbed_throughout_is_not_compared(folder: Path, variant: str
     assert any(f"{variant} can't be compared" in each for each in result["warnings"])
     text = render_text(result)
     assert (
-        f"No verdict is possible, as something else on this host disturbed {variant}"
+        f"No verdict is possible, because every repetition of {variant} was disturbed;"
         in text.replace("\n    ", " ")
     )
     assert "mltcp simulate" in text
+    bound = next(line.split() for line in text.splitlines() if line.startswith("bound "))
+    assert (bound[-2] == "-") == (variant == "cubic")
     calm = make_run(folder.parent / "calm")
     document = compare_runs(load_run(folder), load_run(calm))
     assert document["variants"][variant]["speedup"] is None
@@ -146,8 +148,8 @@ def test_bound_follows_from_bytes_and_link_not_a_lossy_run(folder: Path) -> None
     result = summarise(load_run(folder)).document()
     assert result["schedules"] == before["schedules"]
     assert gains(result) == gains(before)
-    lone = result["lone"]["job-1"]
-    assert (lone["how"], lone["loss"]) == ("computed", pytest.approx(0.2 + 0.8 * 3))
+    isolated = result["isolated"]["job-1"]
+    assert (isolated["how"], isolated["loss"]) == ("computed", pytest.approx(0.2 + 0.8 * 3))
     (finding,) = result["warnings"]
     assert finding.startswith("job-1 alone under cubic communicated 271.9 ms")
     assert "2.60 times the 104.6 ms that it needs, and the link dropped 1." in finding
@@ -167,25 +169,25 @@ def test_without_a_lone_run_the_bound_is_the_same(folder: Path) -> None:
 
 def test_lone_iterations_quicker_than_computed_are_the_bound(folder: Path) -> None:
     change(folder, "iterations", "alone", comm_s=0.98)
-    lone = summarise(load_run(folder)).document()["lone"]["job-1"]
-    assert (lone["how"], lone["needs_s"]) == ("measured", pytest.approx(0.98 * LONE_COMM_S))
+    isolated = summarise(load_run(folder)).document()["isolated"]["job-1"]
+    assert (isolated["how"], isolated["needs_s"]) == ("measured", pytest.approx(0.98 * LONE_COMM_S))
 
 
 def test_a_delay_comes_after_the_burst_has_left_the_link(tmp_path: Path) -> None:
     document = experiment(link={"rate": "200mbit", "queue": "30kB", "delay": "20ms"})
     folder = make_run(tmp_path, document)
     change(folder, "iterations", "alone", comm_s=1.3)
-    lone = summarise(load_run(folder)).document()["lone"]["job-1"]
-    assert lone["needs_s"] == pytest.approx(LONE_COMM_S)
-    assert lone["alone_s"] == pytest.approx(LONE_COMM_S + 0.02)
+    isolated = summarise(load_run(folder)).document()["isolated"]["job-1"]
+    assert isolated["needs_s"] == pytest.approx(LONE_COMM_S)
+    assert isolated["alone_s"] == pytest.approx(LONE_COMM_S + 0.02)
 
 
 def test_what_a_run_was_simulated_with_counts(folder: Path) -> None:
     document = {"schema": "mltcp-environment/1", "simulated": True, "mtu": 9000, "rtt_s": 0.001}
     (folder / "environment.json").write_text(json.dumps(document))
-    lone = summarise(load_run(folder)).document()["lone"]["job-1"]
-    assert lone["needs_s"] == pytest.approx(BYTES * 8 / 200e6 * 9014 / 8948)
-    assert lone["latency_s"] == 0.001
+    isolated = summarise(load_run(folder)).document()["isolated"]["job-1"]
+    assert isolated["needs_s"] == pytest.approx(BYTES * 8 / 200e6 * 9014 / 8948)
+    assert isolated["latency_s"] == 0.001
 
 
 def test_an_variant_faster_than_the_bound_is_a_failure(folder: Path) -> None:
@@ -196,7 +198,7 @@ def test_an_variant_faster_than_the_bound_is_a_failure(folder: Path) -> None:
     (failure,) = result["failures"]
     assert failure.startswith("The evaluation failed: variant mltcp took 0.9")
     assert failure in result["problems"]
-    assert result["headline"][2].startswith("No verdict is possible: the evaluation failed")
+    assert result["headline"][3].startswith("No verdict is possible: the evaluation failed")
 
 
 def test_host_that_limits_an_isolated_job_gives_no_verdict(folder: Path) -> None:
@@ -207,7 +209,7 @@ def test_host_that_limits_an_isolated_job_gives_no_verdict(folder: Path) -> None
         "The host, not the link, limits the jobs: job-1 alone filled 67% of the link at best"
     )
     assert gains(result) == {"cubic": None, "mltcp": None}
-    assert result["headline"][2].startswith("No verdict is possible: the host, not the link")
+    assert result["headline"][3].startswith("No verdict is possible: the host, not the link")
 
 
 def test_idle_host_is_not_blamed_for_an_unfilled_link(folder: Path) -> None:
@@ -216,20 +218,40 @@ def test_idle_host_is_not_blamed_for_an_unfilled_link(folder: Path) -> None:
     assert summarise(load_run(folder)).failures == []
 
 
-def test_the_headline_is_for_somebody_who_knows_nothing(
+def test_headline_has_conditions_interval_and_percentile(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(folder)]) == 0
     said = capsys.readouterr().out.rpartition("In short")[2]
-    first, second, third = (each.replace("\n    ", " ").strip() for each in said.split("  - ")[1:])
-    assert first.startswith("Under mltcp the four jobs finished an iteration in ")
-    assert " times as fast as under cubic (" in first
-    assert second.startswith("The best possible is ")
-    assert " [95 % CI " in first
-    assert "not significantly" not in first
-    assert re.search(r"; its 99th percentile was \d+ ms, -\d+ % beside cubic's\.$", first)
-    assert re.search(r"mltcp gained 100% \[\d+% to \d+%\]\.$", second)
-    assert third == "Whether something else on the host disturbed it was not recorded."
+    sentences = [each.replace("\n    ", " ").strip() for each in said.split("  - ")[1:]]
+    assert sentences[0] == (
+        "4 jobs over 200 Mbit/s with a queue of 30 kB: 2 repetitions of 40 iterations."
+    )
+    assert re.fullmatch(
+        r"Under mltcp an iteration took \d+ ms on average, under cubic \d+ ms: 1\.\d\d times as"
+        r" fast \(95 % CI 1\.\d\d to 1\.\d\d\)\."
+        r" Its 99th percentile was \d+ ms, \d+ % below that of cubic\.",
+        sentences[1],
+    )
+    assert re.search(r"mltcp captured 100 % of that gain \(95 % CI 100 % to 100 %\)", sentences[2])
+    assert sentences[3:] == ["Disturbance by other programs was not recorded."]
+
+
+def test_headline_calls_a_negative_gain_not_faster(folder: Path) -> None:
+    change(folder, "iterations", "mltcp", start_s=1.5, end_s=1.5)
+    said = summarise(load_run(folder)).headline
+    assert re.search(r"0\.\d\d times as fast \(95 % CI 0\.\d\d to 0\.\d\d\)\.", said[1])
+    assert "% above that of cubic" in said[1]
+    assert said[2].endswith("; mltcp was not faster than cubic.")
+
+
+def test_headline_calls_an_interval_with_1_not_significant(tmp_path: Path) -> None:
+    variants = {"cubic": "cubic", "reno": "reno"}
+    delayed = {"rate": "1gbit", "queue": "1MB", "delay": "20ms"}
+    document = experiment(variants=variants, link=delayed, repetitions=1)
+    conditions, seen, *_ = summarise(load_run(make_run(tmp_path, document))).headline
+    assert "1.00 times as fast (95 % CI 1.00 to 1.00, not significantly different)" in seen
+    assert "1 Gbit/s with a queue of 1 MB and 20 ms of delay: 1 repetition of" in conditions
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,6 @@ def test_what_was_watched_is_what_a_run_folder_keeps(tmp_path: Path) -> None:
     kept = [key | row for row in rows_of([watched], 99.5)]
     write_tables(tmp_path, {"disturbance": kept})
     assert pd.read_csv(tmp_path / "disturbance.csv").to_dict("records") == kept
-    assert pd.read_csv(tmp_path / "disturbance.csv").to_dict("records") == kept
 
 
 def test_a_column_that_no_table_has_is_refused(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_damage_is_said_and_the_rest_reported(folder: Path, kind: str) -> None:
     text = render_text(result)
     assert sentence.split()[0] in text
     fits(text)
-    assert "</html>" in render_html(result, {})
+    assert "</html>" in render_html(result, [])
     json.dumps(result, allow_nan=False)
     if kind not in ("no iterations", "alone only"):
         for entry in result["variants"].values():
