@@ -99,19 +99,6 @@ def test_a_treated_variant_runs_to_its_end_and_leaves_nothing(
 
 
 @pytest.mark.bpf
-def test_flows_keep_to_the_uplink_that_is_said(tmp_path: Path) -> None:
-    """Five times as slow as the link: what needs 480 ms at that rate takes longer than a third of
-    them, and 96 ms would do on the link. A window that follows a delay of the host is too long for
-    what comes then, so a single iteration may be faster."""
-    text = EXPERIMENT.replace("200kB", "600kB").replace("reno: {cc: reno}", "other: {cc: reno}")
-    text = text.replace("VARIANT", "{cc: mltcp_int, treatment: {rates: {uplink: 10mbit}}}")
-    text = text.replace("count: 2, ", "")
-    run_experiment(parse_experiment(text, "small.yaml"), tmp_path / "run")
-    iterations = pd.read_csv(tmp_path / "run" / "iterations.csv")
-    assert iterations[iterations["variant"] == "treated"]["comm_s"].median() > 0.16
-
-
-@pytest.mark.bpf
 def test_jobs_that_compress_run_to_their_end(tmp_path: Path) -> None:
     variant = "{cc: reno, treatment: {priorities: {}}}"
     text = COMPRESSING.replace("VARIANT", variant)

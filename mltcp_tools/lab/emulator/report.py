@@ -6,7 +6,7 @@ The result document is one JSON object:
     schema      "mltcp-emulate/1"
     job         the job's name
     parameters  the JobSpec's fields (cc: as read back from the sockets), host, port, timeout_s,
-                trace_s; time_shifts: {period_s, shift_s, realign} or null
+                trace_s; time_shifts: {period_s, shift_s} or null
     error       null, or one sentence: why the run ended early
     iterations  iteration (from 1), start, end, compute, bytes, bursts: [burst (from 1), start, end,
                 bytes, first_end: when the first of its flows was done]; only complete iterations;

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from mltcp_tools.base.errors import UsageError
 
 REALIGN = 0.05
+"""Share of a slot that a communication may be late, before the job takes another slot."""
 
 
 @dataclass(frozen=True)
@@ -22,24 +23,17 @@ class TimeShift:
     sense.
 
     The first one is due `shift_s` after the start that all jobs have in common, the others each
-    `period_s` after the one before. `realign`: the share of a slot by which a communication may
-    drift from when it is due, which is to be late, before the job takes another slot.
+    `period_s` after the one before.
     """
 
     period_s: float
     shift_s: float = 0.0
-    realign: float = REALIGN
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.period_s) and self.period_s > 0):
             raise UsageError(f"A slot must be more than 0 s, not {self.period_s}.")
         if not (math.isfinite(self.shift_s) and self.shift_s >= 0):
             raise UsageError(f"A shift must be 0 s or more, not {self.shift_s}.")
-        if not 0 < self.realign < 1:
-            raise UsageError(
-                f"The drift that makes a job re-align must be more than 0 and less than 100 % of a"
-                f" slot, not {self.realign:.4g}."
-            )
 
     def first(self, common_s: float, ready_s: float) -> float:
         """Return the start of the first iteration of a job that is ready at `ready_s`.
@@ -77,7 +71,7 @@ class Pace:
         """
         period_s = self._time_shifts.period_s
         drift_s = ready_s - self._due_s
-        realigned = drift_s > self._time_shifts.realign * period_s
+        realigned = drift_s > REALIGN * period_s
         if realigned:
             self._due_s += math.ceil(drift_s / period_s) * period_s
         at_s = max(ready_s, self._due_s)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The expectations of an experiment of its variants, so that whoever runs it learns whether it came
-out.
+"""The expectations of an experiment: what its variants have shown before.
 
     expect:
-      gain: {mltcp: 80%, told: [50%, 105%]}    # captured gain: the least, or the least and the most
-      order: [mltcp, [cubic, reno]]            # by mean iteration, the shortest first
+      gain: {mltcp: 80%}               # captured gain, at least
+      order: [mltcp, [cubic, reno]]    # by mean iteration, the shortest first
 
-Who stands together in the order is compared with those before and behind, not with each other.
+Variants of one group in the order are compared with those of other groups, not with each other.
 """
 
 from __future__ import annotations
@@ -21,33 +20,28 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import parse_fraction
 
 FIELDS = ("gain", "order")
-_MOST = 100.0
-"""No captured gain is as large."""
 
 
 @dataclass(frozen=True)
 class Expect:
-    """gain: variant -> the least and the most of its captured gain. order: groups of variants,
-    those with the shortest mean iterations first."""
+    """gain: variant -> its captured gain, at least. order: groups of variants, those with the
+    shortest mean iterations first."""
 
-    gain: dict[str, tuple[float, float]] = field(default_factory=dict)
+    gain: dict[str, float] = field(default_factory=dict)
     order: tuple[tuple[str, ...], ...] = ()
 
     def of(self, variants: Collection[str]) -> Expect:
         """Return the expectations of these variants alone."""
         groups = (tuple(name for name in group if name in variants) for group in self.order)
         order = tuple(group for group in groups if group)
-        gain = {name: bounds for name, bounds in self.gain.items() if name in variants}
+        gain = {name: least for name, least in self.gain.items() if name in variants}
         return Expect(gain, order if len(order) > 1 else ())
 
     def document(self) -> dict[str, Any]:
         """As in the file; {} where nothing is expected."""
         found: dict[str, Any] = {}
         if self.gain:
-            found["gain"] = {
-                name: least if most == _MOST else [least, most]
-                for name, (least, most) in self.gain.items()
-            }
+            found["gain"] = dict(self.gain)
         if self.order:
             found["order"] = [list(group) for group in self.order]
         return found
@@ -56,13 +50,12 @@ class Expect:
         """Sentences on what didn't come out. means_s, gains: mean iteration and captured gain of
         the variants of which they are known."""
         said = []
-        for name, (least, most) in self.gain.items():
+        for name, least in self.gain.items():
             gain = gains.get(name)
             if gain is None:
                 said.append(f"The gain of {name} isn't known, and {least:.0%} is expected.")
-            elif not least <= gain <= most:
-                bound = f"at least {least:.0%}" if gain < least else f"at most {most:.0%}"
-                said.append(f"The gain of {name} is {gain:.0%}, and {bound} is expected.")
+            elif gain < least:
+                said.append(f"The gain of {name} is {gain:.0%}, and {least:.0%} is expected.")
         for before, behind in itertools.pairwise(self.order):
             for first, other in itertools.product(before, behind):
                 own_s, other_s = means_s.get(first), means_s.get(other)
@@ -77,7 +70,7 @@ def read_expect(top: Section, variants: Collection[str]) -> Expect:
     if section is None:
         return Expect()
     gains = section.section("gain", tuple(variants))
-    gain = {name: gains.get(name, _bounds) for name in gains} if gains is not None else {}
+    gain = {name: gains.get(name, parse_fraction) for name in gains} if gains is not None else {}
     order: tuple[tuple[str, ...], ...] = section.get("order", _groups, ())
     named = [name for group in order for name in group]
     for name in named:
@@ -88,15 +81,6 @@ def read_expect(top: Section, variants: Collection[str]) -> Expect:
             "one group of variants has no order; name what is slower, too.", "order"
         )
     return Expect(gain, order)
-
-
-def _bounds(value: object) -> tuple[float, float]:
-    if not isinstance(value, list):
-        return parse_fraction(value), _MOST
-    if len(value) != 2:
-        raise UsageError(f"{value!r} is not the least gain, or a list of the least and the most.")
-    least, most = (parse_fraction(each) for each in value)
-    return least, most
 
 
 def _groups(value: object) -> tuple[tuple[str, ...], ...]:

@@ -1,63 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Experiments: what an experiment file says, and the random draws that follow from it.
 
-The file is YAML (`reading.load_experiment` reads and validates it):
-
-    name: four-jobs
-    description: one line
-    link: {rate: 200mbit, queue: 30kB, delay: 0ms, aqm: none, ecn: false}
-    sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
-    jobs:
-      - {name: job, count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 1, bursts: 1,
-         start: random, direction: send, straggler: {every: 20, factor: 2}}
-      - {name: uneven, bytes: 2.5MB, compute: 340ms, flows: 4, split: [4, 2, 1, 1], active: 3}
-      - {name: ring, bytes: 2.5MB, compute: 340ms, direction: both, chunk: 256kB}
-      - {name: slow, bytes: 2.5MB, compute: 340ms, rate: 100mbit, start: 8s, iterations: 20}
-    neighbours:
-      - {name: bulk, cc: cubic, count: 2}
-      - {name: rpc, cc: variant, size: 20kB, think: 30ms, jitter: 20%}
-    variants:
-      cubic: {cc: cubic}
-      mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25, base: cubic}
-      told: {cc: mltcp, told: true}
-      fine: {cc: mltcp, tcp_usec_ts: true}
-      planned: {cc: cubic, treatment: {time_shifts: {realign: 5%, room: 1%}}}
-    baseline: cubic
-    iterations: 100
-    repetitions: 3
-    seed: 1
-    alone: {iterations: 20}
-    expect: {gain: {mltcp: 80%}, order: [mltcp, cubic]}    # see expect.py
-
-In variants with priorities, a job with `compress: {to: 25%, cost: 1ms}` sends only that share of a
-burst that is ready while another job's is under way; compressing takes that long (without `cost`,
-as long as at 44.5 GB/s).
-
-Required are `name`, `jobs` (with `bytes` and `compute`) and `variants` (with `cc`). A `count` above
-1 names the jobs `job-1`, `job-2`, … `start` is a time or `random`: drawn anew in every repetition,
-within one iteration of the job alone. A job may have its own number of `iterations`, so that jobs
-of different periods share the link for the same time, or leave early; with a late `start` it comes
-late. `split`, `active`, `chunk` and `rate` are the weights, active, chunk and rate_bps of
-`emulator.job.JobSpec`. A variant whose `cc` begins with `mltcp` takes
-any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
-`told` does: then it gets the job's bytes and half its compute time; with `tcp_usec_ts` both ends'
-timestamps count microseconds (kernel 6.7). `base` names the variant with whose
-neighbours its neighbours are compared; unless given, that is the variant with the congestion
-control that it builds on. `treatment` is what else is done to the variant's jobs (treatments.py).
-With `each` a variant stands for several (each.py). `alone: {iterations: 0}` leaves the jobs' lone
-runs out.
-
-In place of `link` there may be several bottlenecks, `links: {one: {rate: …}, two: …}`, without
-delay or loss; then each job and neighbour names those it crosses, in order: `links: [one, two]`.
-
-In place of `link` there may be a fabric of leaves and spines (fabric.py), `fabric: {racks: 2,
-hosts: 4, spines: 2, access: {rate: …}, uplink: {rate: …}}`; then each job has a `pattern`, the
-`hosts` of its ranks, and where the pattern has them `pieces` (emulator/patterns.py):
-`{name: a, pattern: ring, hosts: [r1h1, r1h2, r2h1, r2h2], bytes: 1MB, compute: 90ms}`.
-
-Neighbours are other traffic on the link (neighbours.py): bulk flows, and with `size` requests. They
-run in every variant but `alone`, from its start until the last job has ended, with the same
-congestion control in all of them or, with `cc: variant`, with the variant's own.
+The README beside this file describes the file's fields; `reading.load_experiment` reads and
+validates it.
 """
 
 from __future__ import annotations
@@ -197,13 +142,7 @@ class Experiment:
                         f"experiment {self.name} has no variant {name!r}; it has"
                         f" {', '.join(known)}."
                     )
-            kept = tuple(
-                dataclasses.replace(
-                    variant, base=variant.base if variant.base in variants else None
-                )
-                for variant in changed.variants
-                if variant.name in variants
-            )
+            kept = tuple(variant for variant in self.variants if variant.name in variants)
             baseline = self.baseline if self.baseline in variants else kept[0].name
             expect = self.expect.of(variants)
             changed = dataclasses.replace(changed, variants=kept, baseline=baseline, expect=expect)
@@ -272,5 +211,4 @@ def _neighbour_document(neighbour: Neighbour) -> dict[str, Any]:
     document = dataclasses.asdict(neighbour)
     document["size"] = None if neighbour.size is None else exact_bytes(neighbour.size)
     document["think"] = exact_seconds(neighbour.think)
-    document["start"] = exact_seconds(neighbour.start)
     return present(document)

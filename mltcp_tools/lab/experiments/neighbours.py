@@ -27,8 +27,7 @@ class Neighbour:
     """A bulk flow, or where `size` is given, requests of so many bytes each.
 
     think: seconds between a request's end and the next one; jitter: its standard deviation as a
-    share of it. start: seconds from the start of the variant. links: the names of those it crosses
-    where there are several.
+    share of it. links: the names of those it crosses where there are several.
     """
 
     name: str
@@ -36,7 +35,6 @@ class Neighbour:
     size: int | None = None
     think: float = 0.0
     jitter: float = 0.0
-    start: float = 0.0
     links: tuple[str, ...] = ()
 
     def cc_in(self, variant_cc: str) -> str:
@@ -51,6 +49,5 @@ class Neighbour:
             duration_s=_FOREVER_S,
             jitter=self.jitter,
             seed=seed,
-            start_delay_s=self.start,
             cc=cc,
         )

@@ -230,7 +230,6 @@ def read_neighbours(top: Section, taken: set[str]) -> tuple[Neighbour, ...]:
             jitter=section.get(
                 "jitter", values.within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), 0.0
             ),
-            start=section.get("start", values.within(parse_seconds, 0.0, 3600.0, "seconds"), 0.0),
             links=section.get("links", values.words, ()),
         )
         for key in ("think", "jitter"):

@@ -18,7 +18,7 @@ from mltcp_tools.lab.experiments.each import EACH, expand
 from mltcp_tools.lab.experiments.treatments import TREATMENTS, Settings, read_treatments
 
 ALONE = "alone"
-_OWN_FIELDS = ("cc", "attached", "told", "tcp_usec_ts", "base", "treatment")
+_OWN_FIELDS = ("cc", "attached", "told", "tcp_usec_ts", "treatment")
 _Settings = TypeVar("_Settings", bound=Settings)
 _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 
@@ -29,10 +29,8 @@ class Variant:
 
     attached: its flows are given to a job, as by the host's administrator; else they have only
     selected the congestion control, as by sysctl. told: its flows are told the bytes and the gap of
-    their job; else they learn them. tcp_usec_ts:
-    both ends' timestamps count microseconds. base: the variant it is compared with, None for that
-    of the congestion control it builds on. treatments: what else is done to its jobs
-    (treatments.py), at most one of a kind.
+    their job; else they learn them. tcp_usec_ts: both ends' timestamps count microseconds.
+    treatments: what else is done to its jobs (treatments.py), at most one of a kind.
     """
 
     name: str
@@ -41,7 +39,6 @@ class Variant:
     attached: bool = True
     told: bool = False
     tcp_usec_ts: bool = False
-    base: str | None = None
     treatments: tuple[Settings, ...] = ()
 
     @property
@@ -66,9 +63,8 @@ class Variant:
         told |= {"tcp_usec_ts": True} if self.tcp_usec_ts else {}
         treatment = {each.name: each.document() for each in self.treatments}
         treated = {"treatment": treatment} if treatment else {}
-        base = {"base": self.base} if self.base is not None else {}
         given = {key: value for key, value in self.parameters.items() if value is not None}
-        return {"cc": self.cc} | given | told | treated | base
+        return {"cc": self.cc} | given | told | treated
 
 
 def read_variants(top: Section) -> tuple[Variant, ...]:
@@ -93,14 +89,6 @@ def read_variants(top: Section) -> tuple[Variant, ...]:
             if any(other.name == name for other in variants):
                 raise section.error(f"another variant is called {name!r} already.", entry)
             variants.append(_read_variant(name, section.of(node, described.path, _FIELDS)))
-    for variant in variants:
-        others = [other.name for other in variants if other is not variant]
-        if variant.base is not None and variant.base not in others:
-            raise section.error(
-                f"the base {variant.base!r} of {variant.name} is not one of the other variants"
-                f" ({', '.join(others)}).",
-                variant.name,
-            )
     return tuple(variants)
 
 
@@ -108,8 +96,6 @@ def _read_variant(name: str, section: Section) -> Variant:
     cc = section.get("cc", congestion_control)
     for key in section:
         if key not in ("cc", "treatment") and not is_mltcp(cc):
-            if key == "base" and "treatment" in section:
-                continue
             raise section.error(
                 f"{cc} takes no parameters; only congestion controls named mltcp… do.", key
             )
@@ -133,7 +119,6 @@ def _read_variant(name: str, section: Section) -> Variant:
         attached=attached,
         told=told,
         tcp_usec_ts=section.get("tcp_usec_ts", values.yes_no, False),
-        base=section.get("base", values.name, None),
         treatments=treatments,
     )
 

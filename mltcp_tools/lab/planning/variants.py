@@ -110,8 +110,7 @@ def plan_variant(
     """The plan of one variant; `profiles` has every job's."""
     capacity_bps = _capacities(experiment, {each.name: each for each in profiles})
     fit = _plan(experiment, capacity_bps, profiles)
-    settings = variant.settings(TimeShiftSettings)
-    stretch = settings.room + max(0.0, 1 - fit.worst)
+    stretch = variant.settings(TimeShiftSettings).room + max(0.0, 1 - fit.worst)
     kept = _plan(experiment, capacity_bps, profiles, stretch)
     return VariantPlan(
         score=fit.score,
@@ -120,8 +119,7 @@ def plan_variant(
         stretch=stretch,
         capacity_bps=capacity_bps,
         time_shifts={
-            job: TimeShift(kept.periods[job], shift_s, settings.realign)
-            for job, shift_s in kept.shifts.items()
+            job: TimeShift(kept.periods[job], shift_s) for job, shift_s in kept.shifts.items()
         },
     )
 

@@ -70,17 +70,14 @@ class DescribedExperiment:
         return str(cc) if cc else None
 
     def base_of(self, variant: str) -> str | None:
-        """The variant that `variant` is compared with: the one it names, else the first one without
-        a treatment that has the congestion control its own builds on; None for a variant that
-        builds on none."""
-        described = self.variants.get(variant, {})
-        if described.get("base") in self.variants:
-            return str(described["base"])
-        own = CONGESTION_CONTROLS.get(str(described.get("cc")))
-        if own is None:
-            return None
-        plain = (name for name in self.variants if not self.treatments_of(name))
-        return next((name for name in plain if self.variants[name].get("cc") == own.base), None)
+        """The variant that `variant` is compared with: the first other one without a treatment that
+        has its congestion control, or the one that this builds on; None where there is none."""
+        cc = str(self.variants.get(variant, {}).get("cc"))
+        base = CONGESTION_CONTROLS[cc].base if cc in CONGESTION_CONTROLS else cc
+        for name, described in self.variants.items():
+            if name != variant and described.get("cc") == base and not self.treatments_of(name):
+                return name
+        return None
 
     def treatments_of(self, variant: str) -> dict[str, Any]:
         """The treatments of a variant, name -> settings."""

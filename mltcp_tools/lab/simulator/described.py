@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mltcp_tools.lab.emulator.patterns import connection_of, connections
+from mltcp_tools.lab.emulator.time_shift import REALIGN
 from mltcp_tools.lab.simulator.inputs import Link, PacketJob, Program
 
 
@@ -63,7 +64,7 @@ class Described:
             "start_ns": nanoseconds(job.start),
             "due_ns": nanoseconds(job.due),
             "period_ns": nanoseconds(period_s),
-            "realign_ns": nanoseconds(job.time_shifts.realign * period_s) if job.time_shifts else 0,
+            "realign_ns": nanoseconds(REALIGN * period_s),
             "trace_ns": nanoseconds(job.trace or trace),
             "neighbour": job.neighbour,
             "compute_ns": self._array([nanoseconds(each) for each in job.compute]),

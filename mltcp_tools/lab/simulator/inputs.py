@@ -46,19 +46,15 @@ class Priorities:
     """Levels of strict priority that bursts get by their order, each with a queue of its own at a
     link.
 
-    levels: 8 at most; 0: one queue for all. weight: number of the weights by which bursts are
-    ordered (enum sim_weight). control: seconds until levels follow a burst's beginning or end.
-    floor: share of a link that each level is sure of.
+    weight: number of the weights by which bursts are ordered (enum sim_weight). floor: share of a
+    link that each level is sure of. control: seconds until levels follow a burst's beginning or
+    end.
     """
 
-    levels: int = 0
     weight: int = 0
-    control: float = 0.0
     floor: float = 0.0
+    control: float = 0.0
 
-
-ONE_QUEUE = Priorities()
-"""One queue for all at each link."""
 
 Route = tuple[tuple[int, ...], tuple[int, ...]]
 """Numbers of the links that a flow's segments cross, in order, and its ACKs."""

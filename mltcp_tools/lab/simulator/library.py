@@ -19,7 +19,6 @@ from mltcp_tools.kernel.native.extension import declarations, extension
 from mltcp_tools.lab.simulator.described import Described, nanoseconds
 from mltcp_tools.lab.simulator.inputs import (
     MSS,
-    ONE_QUEUE,
     RTO_MIN_S,
     SKEW_PPM,
     WINDOW,
@@ -27,6 +26,7 @@ from mltcp_tools.lab.simulator.inputs import (
     PacketJob,
     Priorities,
 )
+from mltcp_tools.live.priorities.coflows import LEVELS
 
 Structs = npt.NDArray[Any]
 
@@ -85,7 +85,7 @@ def simulate(
     moderation: float = 0.0,
     tcp_usec_ts: bool = False,
     skew: int = SKEW_PPM,
-    priorities: Priorities = ONE_QUEUE,
+    priorities: Priorities | None = None,
     stop: Stop | None = None,
 ) -> Result:
     """Run the jobs until all but neighbours are done; the same arguments give the same result.
@@ -95,7 +95,8 @@ def simulate(
     mss: payload of a full segment, bytes. join: seconds within which receivers join segments, so
     that one ACK serves them all (GRO), 0 for none. moderation: seconds by which hosts hear of
     packets later at most. tcp_usec_ts: receivers' timestamps count microseconds; skew: how much
-    too fast or too slow their clocks go at most, in 10^-6. Other threads run meanwhile. Raises
+    too fast or too slow their clocks go at most, in 10^-6. priorities: None: one queue for all at
+    each link. Other threads run meanwhile. Raises
     Stopped when `stop` is set, and HostError without a C compiler.
     """
     links = [links] if isinstance(links, Link) else links
@@ -126,10 +127,10 @@ def simulate(
                 "join_ns": nanoseconds(join),
                 "moderation_ns": nanoseconds(moderation),
                 "hosts": 1 + max((n for job in jobs for n in job.hosts), default=0),
-                "levels": priorities.levels,
-                "weight": priorities.weight,
-                "floor": priorities.floor,
-                "control_ns": nanoseconds(priorities.control),
+                "levels": LEVELS if priorities else 0,
+                "weight": priorities.weight if priorities else 0,
+                "floor": priorities.floor if priorities else 0,
+                "control_ns": nanoseconds(priorities.control) if priorities else 0,
                 "stop": stop.flag,
             },
         ),

@@ -14,10 +14,9 @@ from mltcp_tools.kernel.congestion_controls import CONGESTION_CONTROLS, NAMES, m
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.links import MTU
 from mltcp_tools.lab.experiments.neighbours import OWN
-from mltcp_tools.lab.experiments.treatments import TREATMENTS
+from mltcp_tools.lab.experiments.treatments import TREATMENTS, PrioritiesSettings
 from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.simulator.inputs import RTO_MIN_S
-from mltcp_tools.lab.simulator.treatments import is_modelled, unknown
 
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 _RTO_MIN = "net.ipv4.tcp_rto_min_us"
@@ -79,7 +78,7 @@ def modelled(
                 f" congestion control of Linux or MLTCP{end}"
             )
         if variant.name in named or not kept:
-            known = (*_SIMULATED, *filter(is_modelled, TREATMENTS))
+            known = (*_SIMULATED, *TREATMENTS)
             raise UsageError(
                 f"variant {variant.name} of experiment {experiment.name} can't be simulated:"
                 f" {left_out[variant.name]} isn't modelled, only {', '.join(known)} are."
@@ -93,7 +92,11 @@ def modelled(
 
 def _unknown(experiment: Experiment, variant: Variant) -> str:
     """Return the feature of the variant that isn't modelled; nothing where all is."""
-    return variant.cc if variant.cc not in _SIMULATED else unknown(experiment, variant)
+    if variant.cc not in _SIMULATED:
+        return variant.cc
+    managed = any(each.aqm != "none" for each in experiment.links.values() or [experiment.link])
+    ordered = variant.treatment(PrioritiesSettings) is not None
+    return "priorities with queue management" if ordered and managed else ""
 
 
 def _not_modelled(experiment: Experiment) -> Iterator[str]:

@@ -16,7 +16,7 @@ from mltcp_tools.lab.runs.progress import Progress
 from mltcp_tools.lab.runs.recorder import Tables
 from mltcp_tools.lab.simulator.library import Stop
 from mltcp_tools.lab.simulator.queues import mean_bytes, percentile_bytes
-from mltcp_tools.lab.simulator.treatments import Treatments
+from mltcp_tools.lab.simulator.treatments import SimulatedTreatments
 from mltcp_tools.lab.simulator.variants import Settings, SimulatedVariant, simulate_variant
 
 
@@ -30,7 +30,7 @@ def simulate_experiment(
     Variants run on all CPUs at once; what comes of it doesn't depend on that. Talks on stderr.
     """
     check_folder(folder)
-    treatments = Treatments(experiment, experiment.variants)
+    treatments = SimulatedTreatments(experiment, experiment.variants)
     treatments.check()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
@@ -55,7 +55,7 @@ def simulate_experiment(
 
 
 def _simulate(
-    experiment: Experiment, folder: Path, settings: Settings, treatments: Treatments
+    experiment: Experiment, folder: Path, settings: Settings, treatments: SimulatedTreatments
 ) -> None:
     tables = Tables()
     # The library runs without Python's lock, so threads are enough.

@@ -35,7 +35,7 @@ from mltcp_tools.lab.simulator.modelled import (
 )
 from mltcp_tools.lab.simulator.programs import HOPS, program_of
 from mltcp_tools.lab.simulator.queues import WatchedQueue
-from mltcp_tools.lab.simulator.treatments import Treatments
+from mltcp_tools.lab.simulator.treatments import SimulatedTreatments, of_job, of_run
 
 BASE_RTT_S = 100e-6
 """Round trip of an empty link without delay, as between the testbed's namespaces."""
@@ -88,24 +88,24 @@ def simulate_variant(
     repetition: int,
     settings: Settings = Settings(),
     stop: Stop | None = None,
-    treatments: Treatments | None = None,
+    treatments: SimulatedTreatments | None = None,
 ) -> SimulatedVariant:
     """Simulate the variant, in `alone` one job of each kind after another.
 
     treatments: those of the run, where they know more than the experiment says. Raises Stopped
     when `stop` is set meanwhile.
     """
-    treatments = treatments or Treatments(experiment, [variant])
+    treatments = treatments or SimulatedTreatments(experiment, [variant])
     done = SimulatedVariant()
     links = _links(experiment, settings)
     neighbours = neighbour_tasks(experiment, variant, repetition)
     for tasks in tasks_of(experiment, variant, repetition, settings.trace_ms):
         tasks = [treatments.adapt(variant, task) for task in tasks]
-        jobs = [_job(experiment, variant, repetition, task, treatments) for task in tasks]
+        jobs = [_job(experiment, variant, repetition, task) for task in tasks]
         requests = _requests_at_first(experiment)
         while True:
             others = [
-                _neighbour(experiment, variant, each, task, requests, treatments)
+                _neighbour(experiment, variant, each, task, requests)
                 for each, task in zip(experiment.neighbours, neighbours, strict=False)
             ]
             result = simulate(
@@ -119,7 +119,7 @@ def simulate_variant(
                 moderation=settings.moderation_s,
                 tcp_usec_ts=variant.tcp_usec_ts,
                 stop=stop,
-                **treatments.of_run(variant),
+                **of_run(variant),
             )
             if not any(bursts["end_ns"][-1] for bursts in result.bursts[len(jobs) :]):
                 break
@@ -169,9 +169,7 @@ def _path(experiment: Experiment, names: Sequence[str]) -> dict[str, Any]:
     return {"ahead": ahead, "back": back if known or two_way else ()}
 
 
-def _job(
-    experiment: Experiment, variant: Variant, repetition: int, task: Task, treatments: Treatments
-) -> PacketJob:
+def _job(experiment: Experiment, variant: Variant, repetition: int, task: Task) -> PacketJob:
     spec, job = task.spec, experiment.job(task.name)
     computes = list(compute_times(spec))
     program = program_of(experiment, repetition, task)
@@ -198,7 +196,7 @@ def _job(
         **_congestion_control(
             variant.cc, parameters_of(variant, job), is_open=not variant.attached
         ),
-        **treatments.of_job(variant, variant.cc),
+        **of_job(variant, variant.cc),
         **({} if program else _path(experiment, job.links)),
     )
 
@@ -209,7 +207,6 @@ def _neighbour(
     neighbour: Neighbour,
     task: Task,
     requests: int,
-    treatments: Treatments,
 ) -> PacketJob:
     """The neighbour, with so many requests; a bulk flow has one, which doesn't end."""
     count = 1 if neighbour.size is None else requests
@@ -221,7 +218,7 @@ def _neighbour(
         trace=task.trace_ms / 1000,
         neighbour=True,
         **_congestion_control(cc, JobParams(), is_open=True),
-        **treatments.of_job(variant, cc),
+        **of_job(variant, cc),
         **_path(experiment, neighbour.links),
     )
 

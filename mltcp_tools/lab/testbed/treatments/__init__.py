@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Treatments: what variants do to their jobs (base.py). The loop over variants knows none of
-them."""
+"""The treatments of a run (base.py); the loop over variants knows none of them by name."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,18 +13,28 @@ from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import Task
-from mltcp_tools.lab.experiments.treatments import TREATMENTS
+from mltcp_tools.lab.experiments.treatments import (
+    PrioritiesSettings,
+    RatesSettings,
+    TimeShiftSettings,
+)
 from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed.treatments.base import Context, Network, Session, Treatment
+from mltcp_tools.lab.testbed.treatments.mltcp import MltcpTreatment
+from mltcp_tools.lab.testbed.treatments.priorities import PrioritiesTreatment
+from mltcp_tools.lab.testbed.treatments.rates import RatesTreatment
+from mltcp_tools.lab.testbed.treatments.time_shifts import TimeShiftsTreatment
 
 MLTCP = "mltcp"
 """The treatment of variants whose congestion control is one of MLTCP's; it has no settings."""
 
-
-def kind(name: str) -> type[Treatment]:
-    """The treatment of that name: the class `Treatment` of the module called so in this package."""
-    found: type[Treatment] = import_module(f"{__name__}.{name}").Treatment
-    return found
+KINDS: dict[str, type[Treatment]] = {
+    MLTCP: MltcpTreatment,
+    TimeShiftSettings.name: TimeShiftsTreatment,
+    RatesSettings.name: RatesTreatment,
+    PrioritiesSettings.name: PrioritiesTreatment,
+}
+"""All treatments, in the order in which they are applied; they are undone in the opposite one."""
 
 
 def names_in(variant: Variant) -> list[str]:
@@ -39,7 +47,7 @@ def _used(experiment: Experiment) -> list[str]:
     """All treatments that the experiment needs; for MLTCP it is enough that a neighbour does."""
     mltcp = any(is_mltcp(cc) for cc in experiment.congestion_controls())
     own = {name for variant in experiment.variants for name in names_in(variant)}
-    return [name for name in (MLTCP, *TREATMENTS) if name in own or (name == MLTCP and mltcp)]
+    return [name for name in KINDS if name in own or (name == MLTCP and mltcp)]
 
 
 def check_treatments(experiment: Experiment, *, across: bool = False) -> None:
@@ -48,19 +56,19 @@ def check_treatments(experiment: Experiment, *, across: bool = False) -> None:
     across: the jobs run on several machines.
     """
     for name in _used(experiment):
-        if across and not kind(name).across:
+        if across and not KINDS[name].across:
             raise UsageError(
                 f"{experiment.name} has a variant with {name}, which doesn't work across machines:"
                 " run it without --sender."
             )
-        kind(name).check(experiment)
+        KINDS[name].check(experiment)
 
 
 class Treatments:
     """The treatments of a run."""
 
     def __init__(self, context: Context) -> None:
-        self._all = {name: kind(name)(context) for name in _used(context.experiment)}
+        self._all = {name: KINDS[name](context) for name in _used(context.experiment)}
 
     def load(self, stack: contextlib.ExitStack) -> None:
         """Do what all variants need, once; `stack` undoes it at the run's end."""

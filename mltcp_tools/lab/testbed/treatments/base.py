@@ -11,8 +11,7 @@ variant runs it makes a session, which does five things in this order, each of w
 4. record what it saw (`record`),
 5. undo what it did (`__exit__`, on every way out).
 
-To add one: its settings in experiments/treatments.py, a module here of the same name with a
-Treatment and a Session, and its effect on the jobs of whole clusters in clusters/rules.py.
+The README beside this file says how to add one.
 """
 
 from __future__ import annotations

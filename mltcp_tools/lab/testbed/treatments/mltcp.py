@@ -12,15 +12,15 @@ from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed.backend import VariantJobs, describe, use_backend
-from mltcp_tools.lab.testbed.treatments import base
+from mltcp_tools.lab.testbed.treatments.base import Context, Session, Treatment
 
 
-class Treatment(base.Treatment):
+class MltcpTreatment(Treatment):
     """Variants whose congestion control is one of MLTCP's. The backend also serves neighbours."""
 
     across: ClassVar[bool] = True
 
-    def __init__(self, context: base.Context) -> None:
+    def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._backend: Backend | None = None
 
@@ -32,19 +32,19 @@ class Treatment(base.Treatment):
         )
         context.note({"backend": describe(self._backend)})
 
-    def begin(self, variant: Variant) -> Session:
+    def begin(self, variant: Variant) -> MltcpSession:
         assert self._backend is not None
-        return Session(self.context, VariantJobs(self._backend, variant, self.context.new_id))
+        return MltcpSession(self.context, VariantJobs(self._backend, variant, self.context.new_id))
 
 
-class Session(base.Session):
+class MltcpSession(Session):
     """The jobs of one variant in the backend, and the events of their flows."""
 
-    def __init__(self, context: base.Context, jobs: VariantJobs) -> None:
+    def __init__(self, context: Context, jobs: VariantJobs) -> None:
         self._context = context
         self._jobs = jobs
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> MltcpSession:
         self._jobs.__enter__()
         return self
 

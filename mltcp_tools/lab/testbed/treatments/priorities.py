@@ -24,26 +24,26 @@ from mltcp_tools.lab.testbed.backend import socket_cookie
 from mltcp_tools.lab.testbed.leftovers import priorities_folder
 from mltcp_tools.lab.testbed.namespaces import inside, interfaces
 from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
-from mltcp_tools.lab.testbed.treatments import base
+from mltcp_tools.lab.testbed.treatments.base import Context, Network, Session, Treatment
 from mltcp_tools.live.priorities.coflows import LEVELS
 from mltcp_tools.live.priorities.live import controller
 from mltcp_tools.live.priorities.maps import KnownJob, Maps
 
 
-class Treatment(base.Treatment):
+class PrioritiesTreatment(Treatment):
     """Variants whose jobs have priorities by the order of their bursts."""
 
     def load(self, stack: contextlib.ExitStack) -> None:
         requirements.require_bpf(Path("/sys/fs/bpf"))
 
-    def begin(self, variant: Variant) -> Session:
-        return Session(variant.settings(PrioritiesSettings), self.context)
+    def begin(self, variant: Variant) -> PrioritiesSession:
+        return PrioritiesSession(variant.settings(PrioritiesSettings), self.context)
 
 
-class Session(base.Session):
+class PrioritiesSession(Session):
     """Programs and maps of one variant's run, and the controller beside its jobs."""
 
-    def __init__(self, settings: PrioritiesSettings, context: base.Context) -> None:
+    def __init__(self, settings: PrioritiesSettings, context: Context) -> None:
         self._settings = settings
         self._context = context
         self._folder = priorities_folder(context.run_id())
@@ -51,7 +51,7 @@ class Session(base.Session):
         self._programs: BpfObject | None = None
         self._controller: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> PrioritiesSession:
         with contextlib.ExitStack() as stack:
             self._folder.mkdir(mode=0o700)
             stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
@@ -62,7 +62,7 @@ class Session(base.Session):
             self._maps = stack.enter_context(Maps(self._folder))
             self._stderr = stack.enter_context(tempfile.TemporaryFile())
             settings = self._settings
-            running = controller(self._folder, settings.weight, settings.levels, self._stderr)
+            running = controller(self._folder, settings.weight, LEVELS, self._stderr)
             self._controller = stack.enter_context(running)
             stack.callback(self._look)
             self._stack = stack.pop_all()
@@ -79,7 +79,7 @@ class Session(base.Session):
             said = self._stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
             self.warning = f"The priority controller died early, so all jobs were alike: {said}"
 
-    def network(self, network: base.Network) -> None:
+    def network(self, network: Network) -> None:
         assert self._programs is not None
         for namespace, link in network.bottlenecks():
             with inside(namespace):

@@ -16,32 +16,32 @@ from mltcp_tools.kernel.native.rate import pack_params
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.treatments import RatesSettings
 from mltcp_tools.lab.experiments.variants import Variant
-from mltcp_tools.lab.testbed.namespaces import PREFIX, inside, interfaces
+from mltcp_tools.lab.testbed.namespaces import PREFIX, inside
 from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, burst_bytes
-from mltcp_tools.lab.testbed.treatments import base
+from mltcp_tools.lab.testbed.treatments.base import Context, Network, Session, Treatment
 
 _ELEMENT = struct.Struct("=I")
 COUNTS = ("heard", "lost")
 """enum mltcp_feedback_count of bpf/mltcp_feedback.bpf.h."""
 
 
-class Treatment(base.Treatment):
+class RatesTreatment(Treatment):
     """Variants of mltcp_int with feedback, from the network or by the hosts' own round trips."""
 
-    def begin(self, variant: Variant) -> Session:
-        return Session(variant.settings(RatesSettings), self.context)
+    def begin(self, variant: Variant) -> RatesSession:
+        return RatesSession(variant.settings(RatesSettings), self.context)
 
 
-class Session(base.Session):
+class RatesSession(Session):
     """The law's parameters on this host; with the network's feedback also the programs for it."""
 
-    def __init__(self, settings: RatesSettings, context: base.Context) -> None:
+    def __init__(self, settings: RatesSettings, context: Context) -> None:
         self._settings = settings
         self._context = context
         self._stack = contextlib.ExitStack()
         self._counts = (0, 0)
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> RatesSession:
         _set_params(pack_params(self._settings.fields()))
         self._stack.callback(_set_params, pack_params({}))
         self._counts = _counts()
@@ -55,17 +55,12 @@ class Session(base.Session):
             self.warning = f"Feedback ceased {lost} times; the flow was its base until the next."
         self._stack.close()
 
-    def network(self, network: base.Network) -> None:
+    def network(self, network: Network) -> None:
         if self._settings.source == "host":
             return
         for namespace, link in network.bottlenecks():
             with inside(namespace):
                 self._add_hop(BOTTLENECK, _hop_link(link))
-        if uplink := self._settings.uplink:
-            for namespace in network.senders:
-                with inside(namespace):
-                    for interface in interfaces():
-                        self._add_hop(interface, _uplink(uplink))
         programs = self._stack.enter_context(BpfObject(build_object("feedback"), PIN_ROOT))
         cgroup = self._stack.enter_context(cgroups.joined(f"{PREFIX}{self._context.run_id()}"))
         programs.attach_to_cgroup("feedback", cgroup, CGROUP_SOCK_OPS)
@@ -75,11 +70,6 @@ class Session(base.Session):
         initial = {".rodata.link": link}
         hop = self._stack.enter_context(BpfObject(build_object("hop"), PIN_ROOT, initial))
         add_egress(interface, hop.program_fd("hop"), "mltcp_hop")
-
-
-def _uplink(rate: int) -> bytes:
-    """A host's uplink of which the rate alone is known, bit/s."""
-    return struct.pack("=QQQ", round(1024 * 8e9 / rate), 0, 0)
 
 
 def _hop_link(link: Link) -> bytes:

@@ -17,14 +17,14 @@ from mltcp_tools.lab.planning.variants import (
     with_time_shift,
     write_plans,
 )
-from mltcp_tools.lab.testbed.treatments import base
+from mltcp_tools.lab.testbed.treatments.base import Context, Session, Treatment
 
 
-class Treatment(base.Treatment):
+class TimeShiftsTreatment(Treatment):
     """Variants whose jobs keep to planned time shifts; the plans are made after the jobs' first
     isolated runs."""
 
-    def __init__(self, context: base.Context) -> None:
+    def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._plans: dict[str, VariantPlan] = {}
 
@@ -43,11 +43,11 @@ class Treatment(base.Treatment):
                 " alone"
             )
 
-    def begin(self, variant: Variant) -> Session:
-        return Session(self.context.experiment, self._plans[variant.name].time_shifts)
+    def begin(self, variant: Variant) -> TimeShiftsSession:
+        return TimeShiftsSession(self.context.experiment, self._plans[variant.name].time_shifts)
 
 
-class Session(base.Session):
+class TimeShiftsSession(Session):
     """Gives each job its time shifts."""
 
     def __init__(self, experiment: Experiment, time_shifts: Mapping[str, TimeShift]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_fields
-from mltcp_tools.kernel.native.constants import constant, share
+from mltcp_tools.kernel.native.constants import constant
 from mltcp_tools.kernel.native.extension import extension
 from mltcp_tools.lab.experiments.treatments import RatesSettings
 
@@ -52,4 +52,4 @@ def test_feedback_starts_from_what_the_program_starts_from() -> None:
 
 def test_what_is_not_there_is_a_key_error() -> None:
     with pytest.raises(KeyError):
-        share("NO_SUCH")
+        constant("NO_SUCH")

@@ -93,14 +93,6 @@ def test_an_variant_is_compared_with_its_base(result: dict[str, Any]) -> None:
     assert variants["mltcp_cubic"]["neighbours"]["bulk-2"]["ratio_to_base"] == pytest.approx(1.5)
 
 
-def test_a_named_base_comes_first(folder: Path) -> None:
-    run = load_run(folder)
-    run.experiment.variants["mltcp"]["base"] = "cubic"
-    got = summarise(run).document()["variants"]["mltcp"]
-    assert got["base"] == "cubic"
-    assert got["neighbours"]["bulk-1"]["ratio_to_base"] == pytest.approx(27 / 20, rel=1e-3)
-
-
 def test_schedules_are_not_computed_next_to_neighbours(result: dict[str, Any]) -> None:
     assert list(result["schedules"]) == ["alone"]
     assert any("Neighbours share the link" in each for each in result["problems"])

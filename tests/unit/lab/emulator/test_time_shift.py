@@ -13,7 +13,7 @@ from support.emulator_processes import Emulator
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.job import JobSpec
-from mltcp_tools.lab.emulator.time_shift import Begin, Pace, TimeShift
+from mltcp_tools.lab.emulator.time_shift import REALIGN, Begin, Pace, TimeShift
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,6 @@ from mltcp_tools.lab.emulator.time_shift import Begin, Pace, TimeShift
         ({"period_s": float("inf")}, "A slot must be"),
         ({"period_s": 1.0, "shift_s": -0.1}, "A shift must be"),
         ({"period_s": 1.0, "shift_s": float("nan")}, "A shift must be"),
-        ({"period_s": 1.0, "realign": 0.0}, "drift"),
-        ({"period_s": 1.0, "realign": 1.0}, "drift"),
     ],
 )
 def test_impossible_time_shifts(values: dict[str, float], complaint: str) -> None:
@@ -67,24 +65,16 @@ def test_one_that_is_early_waits_however_early_it_is() -> None:
     assert pace.begin(11.0) == pytest.approx(Begin(11.0, 0.0, 0.0, False))
 
 
-def test_how_late_is_too_late_is_for_the_job_to_say() -> None:
-    assert Pace(TimeShift(1.0, realign=0.2), 10.0).begin(10.19).realigned is False
-    assert Pace(TimeShift(1.0, realign=0.2), 10.0).begin(10.21).realigned is True
-
-
-@given(
-    st.floats(0.01, 0.5),
-    st.lists(st.floats(0.0, 3.0), min_size=1, max_size=30),
-)
-def test_every_communication_is_near_a_slot(realign: float, durations: list[float]) -> None:
-    pace = Pace(TimeShift(1.0, realign=realign), 5.0)
+@given(st.lists(st.floats(0.0, 3.0), min_size=1, max_size=30))
+def test_every_communication_is_near_a_slot(durations: list[float]) -> None:
+    pace = Pace(TimeShift(1.0), 5.0)
     ready = 5.0
     for duration in durations:
         begin = pace.begin(ready)
         assert begin.at_s >= ready
         after = (begin.at_s + 0.5) % 1.0 - 0.5
-        assert -1e-9 <= after <= realign + 1e-9
-        assert begin.realigned == (begin.drift_s > realign)
+        assert -1e-9 <= after <= REALIGN + 1e-9
+        assert begin.realigned == (begin.drift_s > REALIGN)
         ready = begin.at_s + duration
 
 
@@ -108,7 +98,7 @@ def test_the_emulator_keeps_its_time_shifts_and_counts() -> None:
     for iteration in iterations:
         after = (iteration["bursts"][0]["start"] - due + 0.015) % 0.03 - 0.015
         assert after > -1e-6  # however busy the machine: never before its slot
-        assert iteration["realigned"] == (iteration["drift"] > 0.05 * 0.03)
+        assert iteration["realigned"] == (iteration["drift"] > REALIGN * 0.03)
     assert document["summary"]["realignments"] == sum(each["realigned"] for each in iterations)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.variants import ALONE
-from mltcp_tools.lab.simulator.inputs import ONE_QUEUE, Link, PacketJob, Priorities
+from mltcp_tools.lab.simulator.inputs import Link, PacketJob, Priorities
 from mltcp_tools.lab.simulator.library import simulate
 from mltcp_tools.lab.simulator.queues import WatchedQueue, mean_bytes, percentile_bytes
 from mltcp_tools.lab.simulator.variants import simulate_variant
@@ -18,7 +18,9 @@ WIRE = 1514
 LINK = Link(rate=100e6, queue=60_000, rtt=1e-3)
 
 
-def watched(link: Link, jobs: list[PacketJob], priorities: Priorities = ONE_QUEUE) -> WatchedQueue:
+def watched(
+    link: Link, jobs: list[PacketJob], priorities: Priorities | None = None
+) -> WatchedQueue:
     return WatchedQueue(link.queue, simulate(link, jobs, seed=1, priorities=priorities).queues[0])
 
 
@@ -51,7 +53,7 @@ def test_reno_fills_what_there_is() -> None:
 
 def test_levels_have_queues_of_their_own_that_count_together() -> None:
     two = [PacketJob(0.0, [0.01], [[2_000_000]]) for _ in range(2)]
-    queue = watched(LINK, two, priorities=Priorities(levels=8))
+    queue = watched(LINK, two, priorities=Priorities())
     assert percentile_bytes([queue], 0.99) > 1.2 * LINK.queue
 
 

@@ -35,7 +35,7 @@ alone: {iterations: 5}
 def test_early_bursts_wait_and_late_ones_take_the_next_slot() -> None:
     """As `emulator.time_shifts.Pace` has it, with compute times that make the job early and
     late."""
-    time_shifts = TimeShift(0.3, 0.02, realign=0.1)
+    time_shifts = TimeShift(0.3, 0.02)
     computes = [0.2, 0.25, 0.29, 0.2, 0.6, 0.1, 0.27]
     start = time_shifts.first(0.0, 0.0)
     due = start + 0.2

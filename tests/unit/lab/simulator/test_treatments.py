@@ -30,7 +30,7 @@ variants:
   base: {cc: mltcp_reno}
   deaf: {cc: mltcp_int}
   network: {cc: mltcp_int, treatment: {rates: {}}}
-  host: {cc: mltcp_int, treatment: {rates: {source: host, low: 20%}}}
+  host: {cc: mltcp_int, treatment: {rates: {source: host}}}
   each: {cc: reno, treatment: {priorities: {weight: none}}}
 iterations: 40
 repetitions: 1
@@ -109,7 +109,7 @@ def test_compressing_takes_its_time() -> None:
         PacketJob(0.0, [0.01], [[size]], compressed=[[size // 4]], compress=[0.5]) for size in sizes
     ]
     link = Link(200e6, 100_000, 1e-4)
-    first, second = simulate(link, jobs, seed=1, priorities=Priorities(levels=8)).bursts
+    first, second = simulate(link, jobs, seed=1, priorities=Priorities()).bursts
     assert [int(each["bytes"][0]) for each in (first, second)] == [2_000_000, 500_000]
     assert second["end_ns"][0] - second["start_ns"][0] > 500_000_000
     alike = simulate(link, jobs, seed=1).bursts
@@ -121,7 +121,7 @@ def test_the_order_is_sincronias(weight: int) -> None:
     """Three bursts begin at once; on one link they must end in the order that BSSI gives."""
     sizes = [3_000_000, 1_000_000, 2_000_000]
     jobs = [PacketJob(start=0.0, compute=[0.01], bytes=[[size]]) for size in sizes]
-    priorities = Priorities(levels=8, weight=weight)
+    priorities = Priorities(weight=weight)
     link = Link(200e6, 100_000, 1e-4)
     done = simulate(link, jobs, seed=1, priorities=priorities)
     ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
@@ -143,7 +143,7 @@ def test_the_order_over_several_links_is_sincronias(seed: int) -> None:
         PacketJob(start=0.0, compute=[0.01], bytes=[[size]], ahead=path, back=(3,))
         for size, path in zip(sizes, paths, strict=True)
     ]
-    done = simulate([*links, back], jobs, seed=1, priorities=Priorities(levels=8))
+    done = simulate([*links, back], jobs, seed=1, priorities=Priorities())
     ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
     demands = [
         {link: size * 8 / links[link].rate for link in path}
@@ -164,7 +164,7 @@ def test_the_last_level_is_sure_of_its_floor() -> None:
             PacketJob(start=0.0, compute=[0.01], bytes=[[8_000_000]]),
             PacketJob(start=0.0, compute=[0.01], bytes=[[16_000_000]]),
         ]
-        priorities = Priorities(levels=8, floor=floor)
+        priorities = Priorities(floor=floor)
         link = Link(200e6, 100_000, 1e-4)
         done = simulate(link, jobs, seed=1, trace=0.05, priorities=priorities)
         sent = done.samples[done.samples["job"] == 1]

@@ -29,7 +29,7 @@ from mltcp_tools.lab.planning.variants import (
 )
 from mltcp_tools.lab.profiling.profile import Phase, Profile
 from mltcp_tools.lab.testbed.treatments import check_treatments
-from mltcp_tools.lab.testbed.treatments.time_shifts import Session
+from mltcp_tools.lab.testbed.treatments.time_shifts import TimeShiftsSession
 
 TEXT = """\
 name: small
@@ -39,7 +39,7 @@ jobs:
 variants:
   cubic: {cc: cubic}
   planned: {cc: cubic, treatment: {time_shifts: {}}}
-  mltcp+planned: {cc: mltcp, treatment: {time_shifts: {realign: 10%, room: 3%}}, slope: 2}
+  mltcp+planned: {cc: mltcp, treatment: {time_shifts: {room: 3%}}, slope: 2}
 """
 TWO_LINKS = TEXT.replace("link: {rate: 100mbit}", "links: {one: {rate: 100mbit}, two: {}}")
 
@@ -74,9 +74,9 @@ def apart(time_shifts: dict[str, TimeShift] | VariantPlan) -> float:
 def test_an_variant_says_whether_it_has_a_plan() -> None:
     variants = {variant.name: variant for variant in small().variants}
     assert variants["cubic"].treatments == ()
-    assert variants["planned"].treatments == (TimeShiftSettings(realign=0.05, room=0.01),)
+    assert variants["planned"].treatments == (TimeShiftSettings(room=0.01),)
     both = variants["mltcp+planned"]
-    assert both.treatment(TimeShiftSettings) == TimeShiftSettings(realign=0.1, room=0.03)
+    assert both.treatment(TimeShiftSettings) == TimeShiftSettings(room=0.03)
     assert both.parameters == {"slope": 2.0}
     assert small(small().to_yaml()) == small()
     assert "treatment" not in yaml.safe_load(small().to_yaml())["variants"]["cubic"]
@@ -87,7 +87,6 @@ def test_an_variant_says_whether_it_has_a_plan() -> None:
     ("{time_shifts: {}}", "{time_shifts: {rom: 1%}}", r"small.yaml:7: .*did you mean room"),
     ("treatment: {time_shifts: {}}", "plan: true", r"small.yaml:7: .*plan"),
     ("room: 3%", "room: -1%", "not a fraction|outside 0 to 1"),
-    ("realign: 10%", "realign: 0%", r"outside 0\.001 to 0\.9"),
     ("{cc: cubic, treat", "{cc: cubic, slope: 2, treat", "takes no parameters"),
 )
 def test_impossible_plans_in_the_file(old: str, new: str, complaint: str) -> None:
@@ -125,13 +124,11 @@ def test_jobs_that_fit_are_shifted_apart() -> None:
     assert found.stretch == pytest.approx(0.01)
     assert found.capacity_bps == {"link": pytest.approx(100e6 * PAYLOAD)}
     assert all(slot.period_s == pytest.approx(0.18 * 1.01) for slot in found.time_shifts.values())
-    assert all(slot.realign == 0.05 for slot in found.time_shifts.values())
     assert apart(found) > 0.08
     generous = plan(0.1, 0.08, variant="mltcp+planned")
     assert all(
         slot.period_s == pytest.approx(0.18 * 1.03) for slot in generous.time_shifts.values()
     )
-    assert all(slot.realign == 0.1 for slot in generous.time_shifts.values())
 
 
 def test_what_a_job_alone_got_across_is_never_too_much() -> None:
@@ -203,7 +200,6 @@ def test_a_plan_from_the_variant_alone_of_a_run_folder(tmp_path: Path) -> None:
     assert written["variants"]["planned"]["time_shifts"]["job-2"].keys() == {
         "period_s",
         "shift_s",
-        "realign",
     }
     assert plan_variants(planned.override(variants=["cubic"]), folder) == {}
 
@@ -214,7 +210,7 @@ def test_planned_jobs_start_in_slot_and_late_ones_on_arrival() -> None:
     )
     experiment = small(text)
     time_shifts = {job.name: TimeShift(0.2, 0.01) for job in experiment.jobs}
-    session = Session(experiment, time_shifts)
+    session = TimeShiftsSession(experiment, time_shifts)
     (group,) = tasks_of(experiment, experiment.variant("planned"), 1)
     tasks = [session.adapt(each) for each in group]
     assert [each.spec.start_delay_s for each in tasks] == [0.0, 0.0, 7.0]
