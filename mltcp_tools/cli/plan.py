@@ -3,29 +3,16 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mltcp_tools.base.errors import MltcpError, UsageError
-from mltcp_tools.base.files import replace_file
-from mltcp_tools.cli.options import (
-    FRACTION,
-    RATE,
-    SECONDS,
-    list_option,
-    output_file,
-    shown_option,
-    with_options,
-)
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.cli.options import FRACTION, RATE, SECONDS, list_option, shown_option
 
 if TYPE_CHECKING:
-    from mltcp_tools.lab.planning.cluster import Loops, Rank
     from mltcp_tools.lab.planning.coflows_fabric import Policy
 
 
@@ -34,54 +21,20 @@ def command() -> None:
     """Plan which jobs share links and by how much to shift each, and in which order they send."""
 
 
-_output_option = output_file("Write the plan to this JSON file.")
-_plan_options = with_options(
-    (
-        shown_option(
-            "--angle",
-            type=click.FloatRange(0.05, 90),
-            default=5.0,
-            metavar="DEGREES",
-            help="Precision of the shifts; 360 degrees are an iteration of a job.",
-        ),
-        shown_option(
-            "--tolerance",
-            type=FRACTION,
-            default="1%",
-            help="By how much iterations may be stretched to have a common multiple.",
-        ),
-        _output_option,
-        click.option("--json", "as_json", is_flag=True, help="Print as JSON."),
-    )
+_tolerance_option = shown_option(
+    "--tolerance",
+    type=FRACTION,
+    default="1%",
+    help="By how much iterations may be stretched to have a common multiple.",
 )
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 
 
-@dataclass(frozen=True)
-class _Output:
-    """The outputs of a plan: a JSON file, and the terminal as JSON or text."""
-
-    output: Path | None
-    as_json: bool
-
-    def write(self, document: dict[str, Any], text: str) -> None:
-        written = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-        if self.output is not None:
-            replace_file(self.output, f"{written}\n".encode())
-            click.echo(f"Wrote {self.output}.", err=True)
-        if self.as_json:
-            click.echo(written)
-        else:
-            click.echo(text, nl=False)
-
-
-def _with_output(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with the options that say where the plan goes as one argument `to`."""
-
-    @functools.wraps(command)
-    def wrapped(output: Path | None, as_json: bool, **options: Any) -> None:
-        command(to=_Output(output, as_json), **options)
-
-    return wrapped
+def _show(document: dict[str, Any], text: str, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        click.echo(text, nl=False)
 
 
 @command.command()
@@ -97,16 +50,15 @@ def _with_output(command: Callable[..., None]) -> Callable[..., None]:
     help="Time limit of the solver.  [default: 10 ms times the square of the number of jobs, 20 s"
     " at most]",
 )
-@_plan_options
-@_with_output
+@_tolerance_option
+@_json_option
 def score(
     jobs: Path,
     rate: float | None,
     variant: str | None,
     time_limit: float | None,
-    angle: float,
     tolerance: float,
-    to: _Output,
+    as_json: bool,
 ) -> None:
     """Score how well JOBS fit on one link, and by how much to shift each.
 
@@ -117,57 +69,27 @@ def score(
     from mltcp_tools.lab.planning.link import score_link
     from mltcp_tools.lab.planning.reading import read_source
     from mltcp_tools.lab.planning.text import render_link
-    from mltcp_tools.lab.profiling.progress import SolverBar
 
     profiles, known_rate = read_source(jobs, variant)
     capacity = known_rate if rate is None else rate
     if capacity is None:
         raise UsageError(f"{jobs} names no link; give its rate with --rate.")
-    with SolverBar(len(profiles)) as bar:
-        plan = score_link(
-            profiles,
-            capacity,
-            angle_deg=angle,
-            tolerance=tolerance,
-            time_limit_s=time_limit,
-            report=bar.report,
-        )
-    to.write(plan.to_json(), render_link(plan))
+    plan = score_link(profiles, capacity, tolerance=tolerance, time_limit_s=time_limit)
+    _show(plan.to_json(), render_link(plan), as_json)
 
 
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@shown_option(
-    "--loops",
-    type=click.Choice(["discard", "joint"]),
-    default="discard",
-    help="Placements whose affinity graph has a loop: discard them as the paper does, or solve the"
-    " links of the loop jointly.",
-)
-@shown_option(
-    "--rank",
-    type=click.Choice(["mean", "worst"]),
-    default="mean",
-    help="Rank placements by the mean score of their links, or by the worst.",
-)
 @shown_option(
     "--time-limit",
     type=SECONDS,
     default="20s",
     help="Time limit of the solver, for all placements together.",
 )
-@_plan_options
-@_with_output
-def cluster(
-    file: Path,
-    loops: Loops,
-    rank: Rank,
-    time_limit: float,
-    angle: float,
-    tolerance: float,
-    to: _Output,
-) -> None:
-    """Rank the candidate placements in FILE, and shift the jobs of each.
+@_tolerance_option
+@_json_option
+def cluster(file: Path, time_limit: float, tolerance: float, as_json: bool) -> None:
+    """Rank the candidate placements in FILE by their mean score, and shift the jobs of each.
 
     FILE is YAML with links, jobs and placements; mltcp_tools/lab/planning/topology.py describes it.
     """
@@ -176,22 +98,10 @@ def cluster(
     from mltcp_tools.lab.planning.cluster_report import render_cluster
     from mltcp_tools.lab.planning.reading import read_text
     from mltcp_tools.lab.planning.topology import parse_cluster
-    from mltcp_tools.lab.profiling.progress import PartsBar
 
     parsed = parse_cluster(read_text(file), str(file))
-    with PartsBar() as bar:
-        plans = plan_cluster(
-            parsed,
-            angle_deg=angle,
-            tolerance=tolerance,
-            time_limit_s=time_limit,
-            loops=loops,
-            rank=rank,
-            done=bar.done,
-        )
-    to.write(document(plans), render_cluster(plans))
-    if all(plan.loop for plan in plans):
-        raise MltcpError("Every placement has a loop and was discarded; try --loops joint.")
+    plans = plan_cluster(parsed, tolerance=tolerance, time_limit_s=time_limit)
+    _show(document(plans), render_cluster(plans), as_json)
 
 
 @command.command()
@@ -203,26 +113,18 @@ def cluster(
 @list_option(
     "--order",
     "policies",
-    allowed=("BSSI", "epochs", "FIFO", "SEBF", "SEBF greedy", "fair"),
+    allowed=("BSSI", "FIFO", "SEBF", "fair"),
     metavar="ORDER,…",
-    help="Compute only these: BSSI, epochs, FIFO, SEBF, SEBF greedy, fair.  [default: all; epochs"
-    " only with --online]",
+    help="Compute only these: BSSI, FIFO, SEBF, fair.  [default: all]",
 )
-@_output_option
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@_json_option
 def coflows(
-    file: Path,
-    rate: float,
-    online: bool,
-    policies: tuple[Policy, ...],
-    output: Path | None,
-    as_json: bool,
+    file: Path, rate: float, online: bool, policies: tuple[Policy, ...], as_json: bool
 ) -> None:
     """Order the coflows in FILE (Sincronia), and compute how long they take.
 
-    FILE is a trace in the format of coflow-benchmark. BSSI is Sincronia's order, epochs its variant
-    for many arrivals, SEBF that of Varys, and fair what fair sharing gives; see
-    mltcp_tools/lab/planning/coflows_fabric.py.
+    FILE is a trace in the format of coflow-benchmark. BSSI is Sincronia's order, SEBF that of
+    Varys, and fair what fair sharing gives (mltcp_tools/lab/planning/coflows_fabric.py).
     """
     from mltcp_tools.lab.planning.coflows_fabric import POLICIES
     from mltcp_tools.lab.planning.coflows_text import plan_coflows, render_coflows
@@ -230,8 +132,5 @@ def coflows(
 
     if rate <= 0:
         raise UsageError("--rate is 0; give the ports a rate, like 1gbit.")
-    if "epochs" in policies and not online:
-        raise UsageError("epochs pass only where coflows arrive one by one; add --online.")
-    chosen = policies or [each for each in POLICIES if online or each != "epochs"]
-    document = plan_coflows(read_trace(file), chosen, rate, online)
-    _Output(output, as_json).write(document, render_coflows(document))
+    document = plan_coflows(read_trace(file), policies or POLICIES, rate, online)
+    _show(document, render_coflows(document), as_json)

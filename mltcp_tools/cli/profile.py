@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.base.units import counted, format_bytes
-from mltcp_tools.cli.options import RATE, SECONDS, list_option, output_file, shown_option
+from mltcp_tools.base.units import format_bytes
+from mltcp_tools.cli.options import RATE, SECONDS, list_option, output_file
 from mltcp_tools.cli.text import say
 
 if TYPE_CHECKING:
-    from mltcp_tools.lab.profiling.capture import By
     from mltcp_tools.lab.profiling.profile import Profile
-
-
-# A job that never computes, or that reaches several servers' ports, may be several jobs.
-_RESTLESS = 0.95
 
 
 @click.command()
@@ -37,18 +32,12 @@ _RESTLESS = 0.95
     metavar="FILE",
     help="Take the jobs from this packet capture (pcap or pcapng, also compressed by gzip).",
 )
-@shown_option(
-    "--by",
-    type=click.Choice(["host", "port"]),
-    default="host",
-    help="Mark of one job's flows in a capture: the host that sends, or the port.",
-)
 @click.option(
     "--select",
     "selected",
     multiple=True,
     metavar="NAME=WHERE",
-    help="A job of the capture (repeatable, instead of --by): NAME=10.0.0.1,10.0.0.2, the hosts at"
+    help="A job of the capture (repeatable): NAME=10.0.0.1,10.0.0.2, the hosts at"
     " one end of its connections; NAME=10.0.1.0/24; NAME=:5001, a port; or NAME=10.0.0.1:5001, a"
     " port at either end of a host's connections.",
 )
@@ -65,7 +54,6 @@ def command(
     variant: str | None,
     names: tuple[str, ...],
     pcap: Path | None,
-    by: By,
     selected: tuple[str, ...],
     rate: float | None,
     near: float | None,
@@ -88,7 +76,7 @@ def command(
             raise UsageError("--select and --near belong to --pcap.")
         profiles, known_rate = read_source(source, variant)
     elif pcap is not None:
-        profiles = _from_capture(pcap, by, selected, near)
+        profiles = _from_capture(pcap, selected, near)
     if missing := sorted(set(names) - {profile.name for profile in profiles}):
         known = ", ".join(profile.name for profile in profiles)
         raise UsageError(f"There is no job {missing[0]!r}; there are: {known}.")
@@ -109,16 +97,14 @@ def command(
         click.echo(render_profiles(profiles), nl=False)
 
 
-def _from_capture(
-    path: Path, by: By, selected: tuple[str, ...], near: float | None
-) -> list[Profile]:
+def _from_capture(path: Path, selected: tuple[str, ...], near: float | None) -> list[Profile]:
     from mltcp_tools.lab.profiling.capture import read_capture
     from mltcp_tools.lab.profiling.from_capture import profiles_of_capture
     from mltcp_tools.lab.profiling.progress import FileBar
     from mltcp_tools.lab.profiling.selector import Selector
 
     with FileBar(path.name) as bar:
-        capture = read_capture(path, by, [Selector.parse(each) for each in selected], bar.at)
+        capture = read_capture(path, [Selector.parse(each) for each in selected], bar.at)
     for size, what in (
         (capture.left_out, "belong to none of the jobs"),
         (capture.repeated, "came more than once and count once"),
@@ -131,11 +117,9 @@ def _from_capture(
         own = capture.connections[profile.name]
         # Of a connection's two ports, the lower one is the server's.
         servers = {min(each.port, each.other_port) for each in own}
-        busy = profile.communication_s / profile.period_s
-        if busy > _RESTLESS or (by == "host" and not selected and len(servers) > 1):
+        if not selected and len(servers) > 1:
             say(
-                f"{profile.name} sends for {busy:.0%} of the time, over"
-                f" {counted(len(own), 'connection')} to {counted(len(servers), 'port')}; if these"
-                " are several jobs, name each with --select NAME=HOST:PORT."
+                f"{profile.name} sends to {len(servers)} ports; if these are several jobs, name"
+                " each with --select NAME=HOST:PORT."
             )
     return profiles

@@ -73,18 +73,6 @@ def components(graph: nx.Graph) -> Iterator[nx.Graph]:
         yield graph.subgraph(nodes)
 
 
-def find_loop(graph: nx.Graph) -> list[str]:
-    """Names of the jobs and links of a loop, from a job back to it; empty where there is none."""
-    try:
-        edges = nx.find_cycle(graph)
-    except nx.NetworkXNoCycle:
-        return []
-    nodes = [edge[0] for edge in edges]
-    first = next(number for number, (kind, _) in enumerate(nodes) if kind == JOB)
-    turned = nodes[first:] + nodes[: first + 1]
-    return [name for _, name in turned]
-
-
 def traverse(
     graph: nx.Graph,
     weights: Mapping[str, Mapping[str, int]],

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import networkx as nx
 
@@ -17,7 +17,6 @@ from mltcp_tools.lab.planning.affinity import (
     affinity_graph,
     components,
     deciding_links,
-    find_loop,
     shared_links,
     traverse,
 )
@@ -31,9 +30,6 @@ from mltcp_tools.lab.planning.topology import Cluster, Placement
 SCHEMA = "mltcp-plan-cluster/1"
 TIME_LIMIT_S = 20.0
 
-Loops = Literal["discard", "joint"]
-Rank = Literal["mean", "worst"]
-
 # A solver needs this long to say anything; one question gets at most this share of what is left.
 _LEAST_S = 0.05
 _SHARE = 0.1
@@ -44,9 +40,7 @@ class PlacementPlan:
     """A placement and when its jobs start.
 
     links: every shared link with the shifts that were chosen. shifts, periods: job -> seconds, as
-    in LinkPlan; jobs that share no link aren't shifted. loop: the names around a loop for which the
-    placement was discarded; then it has no shifts and no scores. bound: a mean score that no shifts
-    exceed.
+    in LinkPlan; jobs that share no link aren't shifted. bound: a mean score that no shifts exceed.
     """
 
     name: str
@@ -54,7 +48,6 @@ class PlacementPlan:
     shifts: Mapping[str, float] = field(default_factory=dict)
     periods: Mapping[str, float] = field(default_factory=dict)
     bound: float = 1.0
-    loop: tuple[str, ...] = ()
 
     @property
     def score(self) -> float:
@@ -69,11 +62,8 @@ class PlacementPlan:
 
     def to_json(self) -> dict[str, Any]:
         """The placement's part of the plan's document."""
-        if self.loop:
-            return {"name": self.name, "discarded": True, "loop": list(self.loop)}
         return {
             "name": self.name,
-            "discarded": False,
             "score": self.score,
             "worst_score": self.worst,
             "bound": self.bound,
@@ -105,54 +95,34 @@ def plan_cluster(
     angle_deg: float = ANGLE_DEG,
     tolerance: float = TOLERANCE,
     time_limit_s: float = TIME_LIMIT_S,
-    loops: Loops = "discard",
-    rank: Rank = "mean",
-    done: Callable[[int, int], None] = lambda links, total: None,
 ) -> list[PlacementPlan]:
-    """The placements, best first; those discarded for a loop come last.
+    """The placements, best mean score first.
 
-    loops: "discard" a placement whose affinity graph has one, as the paper does, or solve its jobs
-    and links "joint"ly. rank: by the mean over links, or by the worst. time_limit_s: for the solver
-    in all. done: told the links that a connected part has, when it is planned, and those of all.
-    The other options are those of `score_link`.
+    Where the affinity graph has a loop, the shifts of its links may contradict each other; the
+    paper discards such placements, and here the jobs and links of the loop are solved jointly.
+    time_limit_s: for the solver in all. The other options are those of `score_link`.
     """
     check_options(1.0, angle_deg, tolerance)
-    planner = _Planner(cluster, angle_deg, tolerance, time_limit_s, loops, done)
+    planner = _Planner(cluster, angle_deg, tolerance, time_limit_s)
     plans = [planner.plan(placement) for placement in cluster.placements]
-
-    def order(plan: PlacementPlan) -> tuple[bool, float, float]:
-        keys = (-plan.score, -plan.worst) if rank == "mean" else (-plan.worst, -plan.score)
-        return bool(plan.loop), *keys
-
-    return sorted(plans, key=order)
+    return sorted(plans, key=lambda plan: (-plan.score, -plan.worst))
 
 
 class _Planner:
     """Plans placement after placement; equal links are solved once."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        angle_deg: float,
-        tolerance: float,
-        time_limit_s: float,
-        loops: Loops,
-        done: Callable[[int, int], None],
+        self, cluster: Cluster, angle_deg: float, tolerance: float, time_limit_s: float
     ) -> None:
         self._cluster = cluster
         self._angle_deg = angle_deg
         self._tolerance = tolerance
         self._left_s = time_limit_s
-        self._loops = loops
-        self._done = done
         self._known: dict[tuple[object, ...], Optimum] = {}
 
     def plan(self, placement: Placement) -> PlacementPlan:
         members = shared_links(self._cluster, placement)
         graph = affinity_graph(members, deciding_links(self._cluster, members))
-        loop = find_loop(graph) if self._loops == "discard" else []
-        if loop:
-            return PlacementPlan(placement.name, loop=tuple(loop))
         profiles = self._cluster.profiles
         shifts = dict.fromkeys(placement.crossings, 0.0)
         periods = {job: profiles[job].period_s for job in placement.crossings}
@@ -164,9 +134,6 @@ class _Planner:
                 shifts[job] = shift * circle.step_s
                 periods[job] = circle.perimeter_s / circle.repeats[job]
                 turns[job] = circle, steps
-            self._done(
-                sum(kind == LINK for kind, _ in part), sum(kind == LINK for kind, _ in graph)
-            )
         links = {
             link: self._finished(link, jobs, placement.rings, *turns[next(iter(jobs))])
             for link, jobs in members.items()

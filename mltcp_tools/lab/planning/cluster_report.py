@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
-from mltcp_tools.base.cells import WIDTH, clip, number, table
+from mltcp_tools.base.cells import clip, table
 from mltcp_tools.base.units import format_rate, format_seconds
 from mltcp_tools.lab.planning.cluster import PlacementPlan
 
@@ -18,35 +17,19 @@ def render_cluster(plans: Sequence[PlacementPlan]) -> str:
     rows: list[list[str] | None] = [
         [
             clip(plan.name, 30),
-            "discarded" if plan.loop else f"{plan.score:.4f}",
-            number(None if plan.loop else plan.worst, ".4f"),
-            number(None if plan.loop else plan.bound, ".4f"),
-            number(None if plan.loop else float(len(plan.links)), ".0f"),
+            f"{plan.score:.4f}",
+            f"{plan.worst:.4f}",
+            f"{plan.bound:.4f}",
+            f"{len(plan.links)}",
         ]
         for plan in plans
     ]
     parts = [table(("placement", "score", "worst link", "at most", "shared links"), rows)]
-    parts += [
-        textwrap.fill(
-            f"{plan.name} has a loop, for which shifts may contradict each other:"
-            f" {_around(plan.loop)}. Solve it with --loops joint.",
-            WIDTH,
-        )
-        for plan in plans
-        if plan.loop
-    ]
     best = plans[0]
-    if not best.loop:
-        parts += [f"Shifts of {best.name}", _shifts_table(best)]
-        if best.links:
-            parts.append(_links_table(best))
+    parts += [f"Shifts of {best.name}", _shifts_table(best)]
+    if best.links:
+        parts.append(_links_table(best))
     return "\n\n".join(parts) + "\n"
-
-
-def _around(loop: Sequence[str]) -> str:
-    if len(loop) <= 9:
-        return " - ".join(loop)
-    return " - ".join([*loop[:6], f"… {len(loop) - 9} more …", *loop[-3:]])
 
 
 def _shifts_table(plan: PlacementPlan) -> str:

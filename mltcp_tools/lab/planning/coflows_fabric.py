@@ -8,21 +8,18 @@ Offline all coflows are there at the start and the order is made once. Online th
 one, and the order is made anew whenever one arrives or ends.
 
 - `BSSI`: Sincronia's order.
-- `epochs`: Sincronia's order of what a linear program chooses in each epoch, see coflows_epochs;
-  what it doesn't choose follows, the longest waiting (for its size) first. Online only.
 - `FIFO`: in the order of arrival.
 - `SEBF`: smallest effective bottleneck first with Varys's rates: a coflow's flows end together, and
   what is left of the ports goes to the coflows behind, at such rates too.
-- `SEBF greedy`: that order, each flow at its ports' full rate, as under BSSI.
 - `fair`: every flow for itself, max-min fair: what TCP would like to do.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +27,11 @@ import numpy.typing as npt
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.native.extension import declarations, extension
 from mltcp_tools.lab.planning import filling
-from mltcp_tools.lab.planning.coflows_epochs import choose, epoch_s
 from mltcp_tools.lab.planning.coflows_trace import Coflow, Port, Trace
-from mltcp_tools.live.priorities.coflows import bssi, sebf
+from mltcp_tools.live.priorities.coflows import bssi
 
-Policy = Literal["BSSI", "epochs", "FIFO", "SEBF", "SEBF greedy", "fair"]
-POLICIES: tuple[Policy, ...] = ("BSSI", "epochs", "FIFO", "SEBF", "SEBF greedy", "fair")
+Policy = Literal["BSSI", "FIFO", "SEBF", "fair"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 FAIR_GRAIN = 1e-3
 """Relative error of completion times under `fair`."""
@@ -63,10 +59,10 @@ def completion_times(trace: Trace, policy: Policy, port_bps: float, online: bool
             state.now_s = until
         elif policy == "fair":
             state.fairly(until)
-        elif policy == "epochs":
-            state.in_order(*_epoch_order(state, present, until))
+        elif policy == "BSSI":
+            state.in_order(present[bssi(state.demands(present))], until)
         else:
-            state.in_order(_ORDERS[policy](state, present), until)
+            state.in_order(present, until)
         if state.now_s <= now and not state.progressed:
             raise MltcpError(f"the simulation of {policy} stands still; report the trace.")
     return np.asarray(state.finished_s - state.arrival_s)
@@ -115,11 +111,11 @@ class _State:
         flat = np.bincount(place, weights=self.flows["left"], minlength=shape[0] * shape[1])
         return np.asarray(flat, dtype=np.float64).reshape(shape)
 
-    def in_order(self, order: Sequence[int], until_s: float) -> None:
+    def in_order(self, order: _Indices, until_s: float) -> None:
         """Serve coflows, first to last, until a moment, and online until one of them has ended."""
         rank = np.full(len(self.coflows), 0, dtype=np.uint32)
-        rank[np.asarray(order)] = np.arange(len(order), dtype=np.uint32)
-        self._serve(np.asarray(order), rank, until_s)
+        rank[order] = np.arange(len(order), dtype=np.uint32)
+        self._serve(order, rank, until_s)
 
     def fairly(self, until_s: float) -> None:
         self._serve(self.present(), None, until_s)
@@ -166,36 +162,6 @@ def _table(trace: Trace, per_byte_s: float) -> npt.NDArray[Any]:
         if size > 0
     ]
     return np.array(rows, dtype=_FLOW)
-
-
-def _by_bssi(state: _State, present: _Indices) -> list[int]:
-    return [int(present[each]) for each in bssi(state.demands(present))]
-
-
-def _by_sebf(state: _State, present: _Indices) -> list[int]:
-    return [int(present[each]) for each in sebf(state.demands(present))]
-
-
-_ORDERS: dict[str, Callable[[_State, _Indices], list[int]]] = {
-    "BSSI": _by_bssi,
-    "FIFO": lambda state, present: present.tolist(),
-    "SEBF greedy": _by_sebf,
-}
-
-
-def _epoch_order(state: _State, present: _Indices, until_s: float) -> tuple[list[int], float]:
-    """The order within the epoch that an instant lies in, and when to look again, seconds."""
-    start_s, number = 0.0, 0
-    while start_s + epoch_s(number) <= state.now_s:
-        start_s, number = start_s + epoch_s(number), number + 1
-    demands = state.demands(present)
-    chosen = choose(demands, [1.0] * len(demands), epoch_s(number))
-    first = [chosen[place] for place in bssi([demands[each] for each in chosen])]
-    # Work conservation: the others by how long they need, for how long they have waited.
-    waited_s = state.now_s + epoch_s(number) - state.arrival_s[present]
-    needs = np.array([max(demand.values()) for demand in demands]) / waited_s
-    rest = [each for each in np.argsort(needs, kind="stable").tolist() if each not in set(first)]
-    return present[[*first, *rest]].tolist(), min(until_s, start_s + epoch_s(number))
 
 
 def _varys(state: _State) -> Floats:

@@ -11,12 +11,10 @@ from typing import Any
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.planning.circle import Circle, make_circle
 from mltcp_tools.lab.planning.directions import THERE, directions
-from mltcp_tools.lab.planning.milp import Report
 from mltcp_tools.lab.planning.optimise import (
     ANGLE_DEG,
     TOLERANCE,
     Optimum,
-    no_report,
     optimise,
 )
 from mltcp_tools.lab.planning.rotations import Problem
@@ -134,14 +132,13 @@ def score_link(
     angle_deg: float = ANGLE_DEG,
     tolerance: float = TOLERANCE,
     time_limit_s: float | None = None,
-    report: Report = no_report,
 ) -> LinkPlan:
     """Return the score of jobs on a link, and the shifts that achieve it.
 
     angle_deg: the precision of rotations, in degrees of a job's circle. tolerance: the largest
     share by which iterations may be stretched to have a common multiple. time_limit_s: for the
-    solver, which more than a few jobs need; `time_limit` of their number if None. report: hears
-    of the solver's progress. Raises UsageError for jobs or options that make no plan.
+    solver, which more than a few jobs need; `time_limit` of their number if None. Raises
+    UsageError for jobs or options that make no plan.
     """
     jobs = require_jobs(profiles)
     check_options(capacity_bps, angle_deg, tolerance)
@@ -154,6 +151,6 @@ def score_link(
         list(ways.values()),
         [circle.back[name] for name in names],
     )
-    optimum = optimise(problem, time_limit_s, report)
+    optimum = optimise(problem, time_limit_s)
     unshifted = problem.score([0] * len(jobs))
     return LinkPlan(capacity_bps, jobs, circle, problem, optimum, unshifted, tuple(ways))

@@ -7,8 +7,7 @@ HiGHS solves it: it improves its solution and lowers its bound until they meet o
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import highspy
 import numpy as np
@@ -17,14 +16,11 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.lab.planning.rotations import Ints, Problem, turned
 from mltcp_tools.lab.profiling.profile import Floats
 
-Report = Callable[[float, float, float], None]
-"""Told the seconds that went by, the best score so far, and the bound on all scores."""
-
 _POLL_S = 0.1
 
 
 def solve(
-    problem: Problem, start: Sequence[int], time_limit_s: float, report: Report
+    problem: Problem, start: Sequence[int], time_limit_s: float
 ) -> tuple[tuple[int, ...], float]:
     """The best rotations found within the time, and a score that none exceed.
 
@@ -38,7 +34,7 @@ def solve(
     highs.HandleUserInterrupt = True  # what cancelSolve() needs
     highs.passModel(_model(problem))
     highs.setSolution(_solution(problem, start))
-    _run(highs, problem, start, report)
+    _run(highs)
     info = highs.getInfo()
     values = np.asarray(highs.getSolution().col_value)
     found = _shifts(problem, values) if values.size else tuple(start)
@@ -48,27 +44,17 @@ def solve(
     return found, max(bound, problem.score(found))
 
 
-def _run(highs: highspy.Highs, problem: Problem, start: Sequence[int], report: Report) -> None:
-    """Solve in a thread of HiGHS, so that Ctrl-C and the report get their turn."""
-    known = {"best": problem.score(start), "bound": problem.bound()}
-
-    def note(event: highspy.HighsCallbackEvent) -> None:
-        known["best"] = max(known["best"], 1.0 - event.data_out.mip_primal_bound)
-        known["bound"] = min(known["bound"], 1.0 - event.data_out.mip_dual_bound)
-
-    highs.cbMipLogging += note
-    highs.cbMipImprovingSolution += note
-    start_s = time.monotonic()
+def _run(highs: highspy.Highs) -> None:
+    """Solve in a thread of HiGHS, so that Ctrl-C gets its turn."""
     highs.startSolve()
     while True:
         try:
             if highs.wait(_POLL_S)[0]:
                 break
-            report(time.monotonic() - start_s, known["best"], known["bound"])
         except KeyboardInterrupt:
             highs.cancelSolve()  # type: ignore[no-untyped-call]
     if highs.getModelStatus() == highspy.HighsModelStatus.kSolveError:
-        raise MltcpError("HiGHS could not solve the model; try wider angles (--angle).")
+        raise MltcpError("HiGHS could not solve the model; allow more --tolerance.")
 
 
 def _model(problem: Problem) -> highspy.HighsLp:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mltcp_tools.lab.planning.milp import Report, solve
+from mltcp_tools.lab.planning.milp import solve
 from mltcp_tools.lab.planning.rotations import EQUAL, Problem, turned
 from mltcp_tools.lab.planning.search import are_few, centre, descend, try_all
 
@@ -33,14 +33,9 @@ def time_limit(jobs: int) -> float:
     return min(20.0, 0.01 * jobs**2)
 
 
-def no_report(elapsed_s: float, best: float, bound: float) -> None:
-    """Report to nobody."""
-
-
 def optimise(
     problem: Problem,
     time_limit_s: float | None = None,
-    report: Report = no_report,
     starts: Sequence[Sequence[int]] = (),
 ) -> Optimum:
     """The best rotations of a problem whose jobs are connected.
@@ -57,7 +52,7 @@ def optimise(
         if problem.score(shifts) < bound - EQUAL:
             limit_s = time_limit(len(shifts)) if time_limit_s is None else time_limit_s
             if limit_s > 0:
-                shifts, bound = solve(problem, shifts, limit_s, report)
+                shifts, bound = solve(problem, shifts, limit_s)
     shifts = turned(problem, centre(problem, shifts))
     score = problem.score(shifts)
     return Optimum(shifts, score, max(score, bound))

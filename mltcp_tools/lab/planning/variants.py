@@ -147,7 +147,7 @@ def _plan(
     links = {name: Link(name, rate_bps, None) for name, rate_bps in capacity_bps.items()}
     crossings = {job.name: dict.fromkeys(_crossed(job), 1) for job in experiment.jobs}
     cluster = Cluster(links, stretched, (Placement(experiment.name, crossings),))
-    (plan,) = plan_cluster(cluster, angle_deg=ANGLE_DEG, tolerance=TOLERANCE, loops="joint")
+    (plan,) = plan_cluster(cluster, angle_deg=ANGLE_DEG, tolerance=TOLERANCE)
     return plan
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from mltcp_tools.lab.profiling.frames import LINK_TYPES, Segment, parse_segment
 from mltcp_tools.lab.profiling.profile import Floats
 from mltcp_tools.lab.profiling.selector import Address, Selector, ends
 from mltcp_tools.lab.profiling.streams import Stream
-
-By = Literal["host", "port"]
 
 _FIRST_WIDTH_S = 1e-4
 _MOST_BINS = 1 << 21  # of all jobs together: 16 MB
@@ -89,19 +87,18 @@ class Capture:
 
 def read_capture(
     path: Path,
-    by: By = "host",
     selectors: Sequence[Selector] = (),
     progress: Callable[[int, int], None] = lambda position, size: None,
 ) -> Capture:
     """Read a pcap or pcapng file, plain or compressed by gzip.
 
-    by: a job's connections are those of one "host" (of the two of a connection the one that sends
-    more; where both send about as much, the one with fewer peers, then the lower address), or use
-    one "port" (the lower one of a connection, and to it is there). With `selectors` a job has the
-    flows that these take, in their order. progress: told the bytes read and the file's size. Raises
-    UsageError for what is not a capture, has no TCP payload, or a link type that isn't known.
+    With `selectors`, a job has the flows that these take, in their order. Else a job's connections
+    are those of one host: of the two of a connection the one that sends more; where both send about
+    as much, the one with fewer peers, then the lower address. progress: told the bytes read and the
+    file's size. Raises UsageError for what is not a capture, has no TCP payload, or a link type
+    that isn't known.
     """
-    reading = _Reading(by, selectors)
+    reading = _Reading(selectors)
     for position, size in _packets(path, reading.add):
         progress(position, size)
     return reading.finish(path)
@@ -169,8 +166,7 @@ class _Reading:
     known at the end only whose job that is.
     """
 
-    def __init__(self, by: By, selectors: Sequence[Selector]) -> None:
-        self._by = by
+    def __init__(self, selectors: Sequence[Selector]) -> None:
         self._selectors = selectors
         self._flows: dict[tuple[bytes, int, int], _Flow] = {}
         self._bins: dict[tuple[str, str], array[float]] = {}
@@ -215,10 +211,7 @@ class _Reading:
                 if back is not None:
                     return each.job, _WAYS[back]
             return None
-        if self._by == "host":
-            return str(source), str(target)
-        lower = min(segment.source_port, segment.port)
-        return f":{lower}", _WAYS[segment.port != lower]
+        return str(source), str(target)
 
     def _count(self, key: tuple[str, str], after_s: float, new: int) -> None:
         bins = self._bins.setdefault(key, array("d"))
@@ -252,7 +245,7 @@ class _Reading:
                 " job in it."
             )
         owners = {key: key for key in self._bins}
-        if self._by == "host" and not self._selectors:
+        if not self._selectors:
             owners = owners_of({key: sum(bins) for key, bins in self._bins.items()})
         jobs: dict[str, dict[str, Floats]] = {}
         for key, bins in self._bins.items():

@@ -12,18 +12,14 @@ import numpy.typing as npt
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.profiling.capture import Capture, Series
 from mltcp_tools.lab.profiling.gaps import Iterations, iterations_by_bytes, shortest_by_bytes
-from mltcp_tools.lab.profiling.period import (
-    PARTS,
-    confirm_in_spectrum,
-    find_period,
-    iterations_by_likeness,
-    rebinned,
-)
+from mltcp_tools.lab.profiling.period import find_period, rebinned
 from mltcp_tools.lab.profiling.profile import Floats, Phase, Profile
 
 Places = npt.NDArray[np.int64]
 
 _MOST_PIECES = 17
+# Parts of an iteration in which iterations are compared.
+_PARTS = 400
 # Of the variance of the mean iteration, what pieces of constant rate may leave unexplained.
 _UNEXPLAINED = 0.02
 # Below this share of the highest rate it is quiet.
@@ -62,8 +58,11 @@ def profile_of_series(job: str, series: Series, near_s: float | None = None) -> 
     find = shortest_by_bytes if near_s is None else iterations_by_bytes
     found = find(both, period_s)
     if found is None:
-        confirm_in_spectrum(both, period_s)
-        found = iterations_by_likeness(both, period_s)
+        raise UsageError(
+            "no period found: the traffic never rests between equal numbers of bytes. Name one"
+            " job's own connections with --select, or say roughly how long an iteration takes with"
+            " --near."
+        )
     if series.back is None:
         ways = [series]
     else:
@@ -76,12 +75,12 @@ def profile_of_series(job: str, series: Series, near_s: float | None = None) -> 
 
 
 def _typical(both: Series, ways: Sequence[Series], found: Iterations) -> list[Floats]:
-    """Bytes in each of PARTS parts of an iteration, of each direction.
+    """Bytes in each of _PARTS parts of an iteration, of each direction.
 
     The mean over the quarter of iterations whose communication was soonest done, in `both`
     directions: those that others delayed least.
     """
-    width_s = found.period_s / PARTS
+    width_s = found.period_s / _PARTS
     places = np.round(found.starts[:-1] / width_s).astype(int)
     # The quiet before the first one may have begun before the capture.
     places = places[places >= 0]
@@ -93,12 +92,12 @@ def _typical(both: Series, ways: Sequence[Series], found: Iterations) -> list[Fl
 
 
 def _cut(series: Series, width_s: float, places: Places) -> Floats:
-    """The PARTS parts from each place on: shape (places, PARTS)."""
+    """The _PARTS parts from each place on: shape (places, _PARTS)."""
     values = rebinned(series, width_s)
     # One direction may end long before the other.
     beyond = max(0, int(places.max()) - values.size)
-    values = np.concatenate([values, np.zeros(beyond + PARTS)])
-    return np.array([values[place : place + PARTS] for place in places])
+    values = np.concatenate([values, np.zeros(beyond + _PARTS)])
+    return np.array([values[place : place + _PARTS] for place in places])
 
 
 def _phases(mean: Floats, period_s: float) -> tuple[Phase, ...]:

@@ -19,9 +19,7 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.lab.planning.affinity import (
     JOB,
     LINK,
-    affinity_graph,
     deciding_links,
-    find_loop,
     shared_links,
     traverse,
 )
@@ -87,7 +85,6 @@ def test_traversal_of_any_tree_keeps_what_every_link_wants(seed: int, jobs: int)
             graph.add_edge((JOB, other), (LINK, link))
         weights[link][f"j{number}"] = int(generator.integers(periods[f"j{number}"]))
         graph.add_edge((JOB, f"j{number}"), (LINK, link))
-    assert find_loop(graph) == []
     shifts = traverse(graph, weights, periods)
     assert set(shifts) == set(periods)
     for wanted in weights.values():
@@ -99,29 +96,13 @@ def test_traversal_of_any_tree_keeps_what_every_link_wants(seed: int, jobs: int)
         assert set.intersection(*time_shifts)
 
 
-def test_loop_is_named_and_discarded(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    plan = plan_cluster(parse_cluster(LOOP, "f"))[0]
-    assert plan.loop[0] == plan.loop[-1]
-    assert set(plan.loop) == set("abcLMN")
-    assert plan.shifts == {}
-    path = tmp_path / "loop.yaml"
-    path.write_text(LOOP)
-    assert main(["plan", "cluster", str(path)]) == 1
-    captured = capsys.readouterr()
-    assert "p has a loop" in captured.out
-    assert captured.err.splitlines()[-1].endswith("try --loops joint.")
-
-
 def test_loop_is_solved_jointly() -> None:
     # Pairwise 40 % bursts fit; all three of them pairwise apart need 120 % of the circle.
-    plan = plan_cluster(parse_cluster(LOOP, "f"), loops="joint")[0]
-    assert not plan.loop
+    plan = plan_cluster(parse_cluster(LOOP, "f"))[0]
     # Two pairs lie apart, the third overlaps in 20 of 100 ms, or the same spread over the pairs.
     assert plan.score == pytest.approx(1 - 0.2 / 3, abs=0.01)
     assert plan.bound == pytest.approx(plan.score)
-    fitting = plan_cluster(
-        parse_cluster(LOOP.replace("duration: 40ms", "duration: 30ms"), "f"), loops="joint"
-    )
+    fitting = plan_cluster(parse_cluster(LOOP.replace("duration: 40ms", "duration: 30ms"), "f"))
     assert fitting[0].score == pytest.approx(1.0)
 
 
@@ -131,9 +112,7 @@ def test_a_path_over_several_links_is_no_loop() -> None:
     members = shared_links(cluster, cluster.placements[0])
     assert list(members) == ["L", "M"]
     assert deciding_links(cluster, members) == ["L"]
-    assert find_loop(affinity_graph(members, ["L", "M"])) != []
     plan = plan_cluster(cluster)[0]
-    assert not plan.loop
     scores = {name: link.score for name, link in plan.links.items()}
     assert scores == pytest.approx({"L": 1.0, "M": 1.0})
 
@@ -186,7 +165,7 @@ def test_ranking_and_its_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert good["score"] == pytest.approx(1.0)
     assert crowded["score"] == pytest.approx(0.8, abs=0.01)
     assert set(good["jobs"]) == set("abcd")
-    assert main(["plan", "cluster", str(path), "--rank", "worst"]) == 0
+    assert main(["plan", "cluster", str(path)]) == 0
     out = capsys.readouterr().out
     assert out.index("good") < out.index("crowded")
     fits(out)
@@ -237,4 +216,4 @@ EXAMPLES = Path(str(resources.files("mltcp_tools.lab.planning"))) / "examples"
 
 def test_shipped_examples_work() -> None:
     assert main(["plan", "score", str(EXAMPLES / "one-link.yaml")]) == 0
-    assert main(["plan", "cluster", str(EXAMPLES / "racks.yaml"), "--loops", "joint"]) == 0
+    assert main(["plan", "cluster", str(EXAMPLES / "racks.yaml")]) == 0

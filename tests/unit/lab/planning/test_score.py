@@ -21,7 +21,6 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.lab.planning.circle import common_multiple, make_circle
 from mltcp_tools.lab.planning.link import score_link
 from mltcp_tools.lab.planning.milp import solve
-from mltcp_tools.lab.planning.optimise import no_report
 from mltcp_tools.lab.planning.rotations import Problem, SharedLink, turned
 from mltcp_tools.lab.planning.search import centre, descend, try_all
 from mltcp_tools.lab.profiling.profile import Phase, Profile
@@ -78,7 +77,7 @@ def test_trying_all_and_the_solver_agree_with_brute_force(links: int) -> None:
         best = brute_force(problem)
         assert problem.score(try_all(problem)) == pytest.approx(best)
         start = (0,) * len(problem.demand)
-        found, bound = solve(problem, start, 20.0, no_report)
+        found, bound = solve(problem, start, 20.0)
         assert problem.score(found) == pytest.approx(best, abs=1e-6)
         assert bound == pytest.approx(best, abs=1e-6)
         assert problem.bound() >= best - 1e-9

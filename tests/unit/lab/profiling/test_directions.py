@@ -85,13 +85,6 @@ def test_however_a_job_is_named_its_directions_stay_apart(
             assert phase.bytes == pytest.approx(2_500_000, rel=0.01)
 
 
-def test_by_port_there_is_towards_the_port(capture: Path) -> None:
-    series = read_capture(capture, by="port").jobs[":5001"]
-    assert series.bytes.sum() == 20 * 2_500_000
-    assert series.back is not None
-    assert series.back.sum() == 20 * 2_500_000
-
-
 def test_answers_come_when_they_come() -> None:
     there, back = np.zeros(3000), np.zeros(3000)
     there[1000:1400] = 1000.0
@@ -191,10 +184,10 @@ def test_places_are_written_as_they_are_read(text: str, place: Place) -> None:
     assert str(place) == text
 
 
-def test_who_never_rests_over_several_connections_is_pointed_out(
+def test_jobs_that_never_rest_together_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two jobs of one period can't be told apart, but they may be seen to be too much for one."""
+    """Two jobs of one period can't be told apart."""
     long = JobSpec(bytes_per_iteration=3_562_500, compute_s=0.2, iterations=20)
     short = JobSpec(bytes_per_iteration=1_128_125, compute_s=0.31, iterations=20, start_delay_s=0.2)
     sent = [
@@ -202,11 +195,8 @@ def test_who_never_rests_over_several_connections_is_pointed_out(
         *segments(short, RATE / 2, "10.0.1.1", port=5002, size=9000),
     ]
     path = write_capture(tmp_path / "x.pcap", sent)
-    assert main(["lab", "profile", "--pcap", str(path), "--json"]) == 0
-    out, err = capsys.readouterr()
-    (job,) = json.loads(out)["jobs"].values()
-    assert job["period_s"] == pytest.approx(0.5, rel=0.01)
-    assert "of the time, over 2 connections to 2 ports; if these are several jobs" in err
+    assert main(["lab", "profile", "--pcap", str(path), "--json"]) == 2
+    assert "Name one job's own connections with --select" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ports", [1, 2])
