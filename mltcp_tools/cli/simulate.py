@@ -34,13 +34,6 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Receivers join segments that arrive within this time, as GRO does, such as 20us.",
 )
-@click.option(
-    "--moderation",
-    type=SECONDS,
-    default="0",
-    metavar="TIME",
-    help="Hosts hear of packets up to this much later, and of several at once, such as 100us.",
-)
 @shown_option(
     "--rtt",
     type=SECONDS,
@@ -77,7 +70,7 @@ def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
     from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
     from mltcp_tools.lab.simulator.variants import Settings
 
-    names = ("trace", "mtu", "join", "moderation", "rtt", "bucket")
+    names = ("trace", "mtu", "join", "rtt", "bucket")
     settings = Settings(*(options[name] for name in names))
     return functools.partial(simulate_experiment, settings=settings)
 

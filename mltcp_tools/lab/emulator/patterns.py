@@ -6,7 +6,6 @@ begins when all those before it are done, each of which ends at the task's own r
 has computed, or what has arrived there. So no rank knows more than a real one does. A rank begins
 its next iteration when its own tasks are done and all that is due to it has arrived.
 
-    pair      rank 0 computes and sends everything to rank 1, which answers
     ring      all-reduce in a ring: reduce-scatter and all-gather, n - 1 steps each (Patarasuk and
               Yuan, 2009). In `pieces` buckets, each of which goes when its part of the backward
               pass is computed, as data-parallel training does (Li et al., VLDB 2020)
@@ -73,24 +72,15 @@ class Pattern:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UsageError(f"A pattern is one of {', '.join(KINDS)}, not {self.kind!r}.")
-        most = 2 if self.kind == "pair" else MAX_RANKS
-        if not 2 <= self.ranks <= most:
-            raise UsageError(
-                f"The pattern {self.kind} takes 2 to {most} ranks, not {self.ranks}."
-                if most > 2
-                else f"The pattern {self.kind} takes 2 ranks, not {self.ranks}."
-            )
-        if not 1 <= self.pieces <= (1 if self.kind == "pair" else MAX_PIECES):
-            raise UsageError(
-                f"The pattern {self.kind} takes 1 to {MAX_PIECES} pieces, not {self.pieces}."
-                if self.kind != "pair"
-                else "The pattern pair has no pieces."
-            )
+        if not 2 <= self.ranks <= MAX_RANKS:
+            raise UsageError(f"A pattern takes 2 to {MAX_RANKS} ranks, not {self.ranks}.")
+        if not 1 <= self.pieces <= MAX_PIECES:
+            raise UsageError(f"A pattern takes 1 to {MAX_PIECES} pieces, not {self.pieces}.")
 
     def tasks(self, size: int, flows: int = 1) -> tuple[Task, ...]:
         """The tasks of an iteration. Raises UsageError where messages come out too small.
 
-        size: bytes: in a pair, what is sent; in a ring and a tree, what is reduced; of experts,
+        size: bytes: in a ring and a tree, what is reduced; of experts,
         what each rank sends; in a pipeline, what each stage hands on; of shards, all parameters.
         flows: connections of each two ranks, over which every message is split evenly.
         """
@@ -180,11 +170,6 @@ class _Program:
         return came
 
 
-def _pair(program: _Program, size: int, pieces: int) -> None:
-    computed = program.compute(0, 1.0)
-    program.send(1, 0, MIN_MESSAGE * program.flows, program.send(0, 1, size, computed))
-
-
 def _ring(program: _Program, size: int, pieces: int) -> None:
     ranks = range(program.ranks)
     for number, bucket in enumerate(split(size, [1] * pieces)):
@@ -254,7 +239,6 @@ def _sharded(program: _Program, size: int, pieces: int) -> None:
 
 
 _MAKERS: dict[str, Callable[[_Program, int, int], None]] = {
-    "pair": _pair,
     "ring": _ring,
     "tree": _tree,
     "experts": _experts,

@@ -39,7 +39,6 @@ def simulate_experiment(
         simulated=True,
         mtu=settings.mtu,
         join_s=settings.join_s,
-        moderation_s=settings.moderation_s,
         rtt_s=settings.rtt_s,
         bucket=settings.bucket,
     )

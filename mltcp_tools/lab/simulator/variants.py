@@ -51,15 +51,13 @@ class Settings:
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. mtu: bytes of a
     packet without Ethernet's own. join_s: seconds within which receivers join segments (GRO), 0 for
-    none. moderation_s: seconds by which hosts hear of packets later at most. rtt_s: round trip of
-    an empty link without delay, seconds. bucket: bytes that pass a link at once after idle time, 0
-    but for links that are token buckets.
+    none. rtt_s: RTT of an empty link without delay, seconds. bucket: bytes that pass a link at once
+    after idle time, 0 but for links that are token buckets.
     """
 
     trace_ms: int = 0
     mtu: int = 1500
     join_s: float = 0.0
-    moderation_s: float = 0.0
     rtt_s: float = BASE_RTT_S
     bucket: int = 0
 
@@ -116,7 +114,6 @@ def simulate_variant(
                 rto_min=rto_min_s(experiment),
                 mss=settings.mtu - MSS_BELOW_MTU,
                 join=settings.join_s,
-                moderation=settings.moderation_s,
                 tcp_usec_ts=variant.tcp_usec_ts,
                 stop=stop,
                 **of_run(variant),

@@ -13,10 +13,6 @@ from mltcp_tools.lab.emulator.patterns import KINDS, Pattern, Task, connections,
 SIZE = 4_800_000
 
 
-def ranks_of(kind: str) -> int:
-    return 2 if kind == "pair" else 4
-
-
 def longest(tasks: Sequence[Task], weight: str) -> float:
     """The heaviest chain of tasks, each of which waits for the one before."""
     upto: list[float] = []
@@ -29,13 +25,12 @@ def longest(tasks: Sequence[Task], weight: str) -> float:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flows", [1, 3])
 def test_tasks_wait_only_for_what_ends_at_their_rank(kind: str, flows: int) -> None:
-    tasks = Pattern(kind, ranks_of(kind), 1 if kind == "pair" else 3).tasks(SIZE, flows)
+    tasks = Pattern(kind, 4, 3).tasks(SIZE, flows)
     for number, task in enumerate(tasks):
         assert all(before < number for before in task.after)
         assert all(tasks[before].ends_at == task.rank for before in task.after)
-    for rank in range(ranks_of(kind)):
-        computed = sum(task.share for task in tasks if task.rank == rank)
-        assert computed == pytest.approx(0.0 if kind == "pair" and rank else 1.0)
+    for rank in range(4):
+        assert sum(task.share for task in tasks if task.rank == rank) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -91,10 +86,8 @@ def test_several_connections_share_every_message() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (("circle", 4, 1), "one of pair"),
+        (("circle", 4, 1), "one of ring"),
         (("ring", 1, 1), "2 to 64 ranks"),
-        (("pair", 3, 1), "takes 2 ranks"),
-        (("pair", 2, 2), "no pieces"),
         (("tree", 4, 300), "1 to 256 pieces"),
     ],
 )

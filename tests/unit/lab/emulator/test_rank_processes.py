@@ -100,7 +100,7 @@ def start(running: list[tuple[Emulator, socket.socket]]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pattern_runs_to_its_end(kind: str) -> None:
-    pattern = Pattern(kind, 2 if kind == "pair" else 3, 1 if kind == "pair" else 2)
+    pattern = Pattern(kind, 3, 2)
     spec = JobSpec(
         bytes_per_iteration=90_000, compute_s=0.02, iterations=3, flows=2, pattern=pattern
     )

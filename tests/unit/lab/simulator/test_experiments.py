@@ -22,7 +22,7 @@ from mltcp_tools.lab.experiments.tasks import tasks_of
 from mltcp_tools.lab.simulator import library
 from mltcp_tools.lab.simulator.modelled import modelled
 from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
-from mltcp_tools.lab.simulator.variants import Settings, simulate_variant
+from mltcp_tools.lab.simulator.variants import simulate_variant
 
 CHECKOUT = Path(__file__).parents[4]
 
@@ -120,7 +120,6 @@ def test_a_folder_is_the_same_however_many_threads_made_it(
         ("sysctls: {net.ipv4.tcp_rto_min_us: 0}", "tcp_rto_min_us = 0"),
         ("sysctls: {net.ipv4.tcp_rto_min_us: 200000000}", "tcp_rto_min_us = 200000000"),
         ("neighbours: [{name: n, cc: bbr}]", "bbr of neighbour n"),
-        ("jobs: [{bytes: 1MB, compute: 1s, rate: 1mbit}]", "`rate` of job job"),
         (
             "variants: {reno: {cc: reno}, m: {cc: mltpc}}",
             "`cc: mltpc`, which .* did you mean mltcp",
@@ -238,7 +237,7 @@ defaults:
 scenarios:
   same: {}
   lossy: {link: {loss: 1%}}
-  paced: {jobs: [{bytes: 1MB, compute: 50ms, rate: 1mbit}]}
+  whole: {link: {offloads: true}}
 """
 
 
@@ -254,8 +253,8 @@ def test_a_matrix(
     assert not is_matrix("four-jobs")
     assert main(["simulate", "few.yaml"]) == 1
     said = capsys.readouterr()
-    assert "1 of 3 scenarios have no result (paced)" in said.err
-    assert "`rate` of job job isn't modelled" in " ".join(said.out.split())
+    assert "1 of 3 scenarios have no result (whole)" in said.err
+    assert "`offloads` of the link isn't modelled" in " ".join(said.out.split())
     document = json.loads(Path("runs/few-simulated/matrix.json").read_text())
     assert document["scenarios"]["lossy"]["variants"]["m-1-linear"]["mean_s"] > 0
     assert main(["simulate", "few.yaml", "--only", "same"]) == 0
@@ -327,17 +326,6 @@ def test_packets_and_round_trips_are_those_asked_for(tmp_path: Path) -> None:
         pytest.approx(20e-6),
     )
     assert environment["bucket"] == 20480
-
-
-def test_moderated_interrupts_make_round_trips_longer() -> None:
-    """Both ends' together by two fifths of the most, at least: in each of the jobs' iterations."""
-    experiment, _ = modelled(parse_experiment(SMALL, "small.yaml"))
-    variant = experiment.variant("mltcp")
-    at_once, moderated = (
-        simulate_variant(experiment, variant, 1, Settings(moderation_s=most)).duration
-        for most in (0, 10e-3)
-    )
-    assert moderated > at_once + 7 * 2 * 2e-3
 
 
 def test_no_memory_is_misused(tmp_path: Path) -> None:
