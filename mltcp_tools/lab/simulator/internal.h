@@ -193,7 +193,8 @@ struct flow {
 	uint64_t asked_ns; /* when the latest segment that asked was sent */
 	__u64 *path; /* what flows of the job on this path tell each other */
 	__u64 *lead; /* likewise, who of them leads */
-	__u64 own_path; /* with tasks, no other flow is on it */
+	__u64 own_path; /* with tasks, that of the job's flows between the same two hosts */
+	__u64 own_lead; /* likewise, who of them leads */
 	struct way *way; /* likewise for mltcp_rate.h */
 	struct way own_way;
 

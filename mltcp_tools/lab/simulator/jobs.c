@@ -183,10 +183,21 @@ static void handle(struct sim *sim, const struct event *event)
 	}
 }
 
+/* The job's first flow between the same two hosts: as on hosts, those share what they know. */
+static struct flow *first_between(struct job *job, const struct flow *flow)
+{
+	struct flow *each = job->flows;
+
+	while (each->host != flow->host || each->peer_host != flow->peer_host)
+		each++;
+	return each;
+}
+
 static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, uint32_t number)
 {
 	const struct sim_job *spec = job->spec;
 	bool answering = number >= spec->flows;
+	struct flow *first;
 
 	flow->job = job;
 	flow->number = number;
@@ -205,9 +216,10 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 		flow->back_count = spec->paths[number].back_count;
 		flow->host = &sim->hosts[spec->paths[number].from];
 		flow->peer_host = &sim->hosts[spec->paths[number].to];
-		flow->path = &flow->own_path;
-		flow->way = &flow->own_way;
-		flow->lead = NULL;
+		first = first_between(job, flow);
+		flow->path = &first->own_path;
+		flow->way = &first->own_way;
+		flow->lead = &first->own_lead;
 	}
 	if (spec->both)
 		flow->peer = &job->flows[(number + spec->flows) % (2 * spec->flows)];
