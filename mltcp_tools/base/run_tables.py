@@ -40,7 +40,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "variants": _KEY
     | {"order": "int64", "duration_s": "float64", "link_bytes": "int64"}
     | {"link_packets": "int64", "link_drops": "int64", "link_marks": "int64"}
-    | {"cpu_busy": "float64", "queue_mean_bytes": "float64", "queue_p99_bytes": "float64"},
+    | {"cpu_busy": "float64"},
     "disturbance": _KEY
     | {"attempt": "int64", "time_s": "float64", "length_s": "float64"}
     | {"stolen": "float64", "busiest": "float64", "own": "float64", "others": "float64"}
@@ -58,11 +58,9 @@ is the time for which the job was ready before its slot, and `realigned` is 1 wh
 and took a later slot. `rtt_us` is the mean RTT while the job sent, and `retransmits` the segments
 that it sent again in the iteration; only traced repetitions have them. `back` is 1 for flows that
 answer others of their job; a recording has both where both ends are on its host. `bulk` has the
-bytes that neighbours' bulk flows had delivered at some instants. `queue_mean_bytes` and
-`queue_p99_bytes` count the bytes that wait or are being sent, over the time for which links were
-busy; a simulation has them. `disturbance` has a row per second of every run of a variant
-(`attempt`, from 1); the other tables are of the last run. Its columns are those of
-host/disturbance.py."""
+bytes that neighbours' bulk flows had delivered at some instants. `disturbance` has a row per second
+of every run of a variant (`attempt`, from 1); the other tables are of the last run. Its columns are
+those of host/disturbance.py."""
 
 
 def check_folder(folder: Path) -> None:

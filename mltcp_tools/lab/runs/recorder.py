@@ -61,12 +61,9 @@ class Tables:
         duration: float,
         counters: LinkCounters,
         cpu_busy: float | None = None,
-        queue: Mapping[str, float] | None = None,
     ) -> None:
         """Add a variant that ran. position: in its repetition, from 1. duration: seconds. cpu_busy:
-        share of all CPUs' time in use; None in virtual time. queue: `mean` and `p99` of the bytes
-        that waited or were being sent, over the time for which links were busy; None where queues
-        aren't seen."""
+        share of all CPUs' time in use; None in virtual time."""
         row = {
             "variant": variant,
             "repetition": repetition,
@@ -75,7 +72,6 @@ class Tables:
         }
         row |= {f"link_{name}": value for name, value in asdict(counters).items()}
         row |= {} if cpu_busy is None else {"cpu_busy": cpu_busy}
-        row |= {f"queue_{name}_bytes": value for name, value in (queue or {}).items()}
         self._rows["variants"].append(row)
 
     def add_disturbance(

@@ -231,8 +231,6 @@ struct link_state {
 	struct mltcp_hop hop;
 	struct waiting waiting[LEVELS_MAX];
 	bool sending;
-	uint64_t watched_ns; /* until when its queue has been watched */
-	double left_ns; /* how long the link needed from then on for what waited */
 };
 
 struct sim {
@@ -262,10 +260,6 @@ void *grow(void *items, size_t size, uint64_t count, size_t *room);
 /* samples.c */
 void sample(struct sim *sim, const struct flow *flow);
 void sample_job(struct sim *sim, struct job *job, uint64_t burst);
-
-/* queues.c */
-void watch_queue(struct sim *sim, uint32_t number, uint32_t wire);
-void watch_queues(struct sim *sim);
 
 /* link.c */
 void hand_to_link(struct sim *sim, struct flow *flow, uint64_t seq);

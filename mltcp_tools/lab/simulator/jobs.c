@@ -285,15 +285,12 @@ struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
 	sim.free_ns = zeroed(link_count, sizeof(*sim.free_ns));
 	sim.states = zeroed(link_count, sizeof(*sim.states));
 	sim.hosts = zeroed(options->hosts, sizeof(*sim.hosts));
-	sim.result->queues = zeroed(link_count, sizeof(*sim.result->queues));
-	sim.result->queue_count = link_count;
 	set_up(&sim, jobs);
 	while (sim.running && !*options->stop && next_event(&sim, &event)) {
 		sim.now = event.time;
 		handle(&sim, &event);
 	}
 	sim.result->stopped = sim.running > 0;
-	watch_queues(&sim);
 	for (i = 0; i < sim.flow_count; i++) {
 		last_report(&sim, &sim.flows[i]);
 		free(sim.flows[i].segments);
@@ -319,6 +316,5 @@ void sim_free(struct sim_result *result)
 	free(result->bursts);
 	free(result->samples);
 	free(result->events);
-	free(result->queues);
 	free(result);
 }

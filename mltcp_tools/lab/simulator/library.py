@@ -44,16 +44,12 @@ class Result:
     """The outcome of a simulation: the structs of simulator.h as arrays with their fields.
 
     bursts: of each job, all of its bursts in order; `end_ns` is 0 of neighbours' that didn't end.
-    queues: of each link, the queue over the time for which the link was busy: that time in
-    nanoseconds, its product with the mean length in bytes, and the nanoseconds for which it had so
-    many hundredths of the most that the link keeps.
     """
 
     bursts: list[Structs]
     samples: Structs
     events: Structs
     counters: dict[str, int]
-    queues: npt.NDArray[np.float64]
 
 
 class Stop:
@@ -137,7 +133,6 @@ def simulate(
         samples = _copied(ffi, found.samples, found.sample_count)
         events = _copied(ffi, found.events, found.event_count)
         counters = found.counters
-        queues = np.frombuffer(bytes(ffi.buffer(found.queues, found.queue_count * _size(ffi))))
         stopped = bool(found.stopped)
         counted = {name: int(getattr(counters, name)) for name, _ in ffi.typeof(counters).fields}
     finally:
@@ -145,15 +140,7 @@ def simulate(
     if stopped:
         raise Stopped("The simulation was stopped before its jobs were done.")
     upto = np.cumsum([job.burst_count for job in jobs])
-    return Result(
-        *(np.split(bursts, upto[:-1]), samples, events, counted),
-        queues=queues.reshape(len(links), -1),
-    )
-
-
-def _size(ffi: Any) -> int:
-    """Bytes of what is known of a link's queue."""
-    return int(ffi.sizeof("struct sim_queue"))
+    return Result(np.split(bursts, upto[:-1]), samples, events, counted)
 
 
 def _window(links: Sequence[Link], jobs: Sequence[PacketJob], mss: int) -> int:

@@ -67,7 +67,7 @@ static uint64_t enqueue(struct sim *sim, uint32_t number, uint32_t payload, bool
 	struct sim_counters *counters = &sim->result->counters;
 	const struct sim_link *link = &sim->links[number];
 	uint64_t saved_ns = link->bucket * 8e9 / link->rate, waits = 0, queued;
-	uint64_t free_ns = sim->free_ns[number], sent;
+	uint64_t free_ns = sim->free_ns[number];
 
 	if (free_ns + saved_ns < sim->now)
 		free_ns = sim->now - saved_ns;
@@ -83,12 +83,7 @@ static uint64_t enqueue(struct sim *sim, uint32_t number, uint32_t payload, bool
 	*marked =
 		payload && is_marked(sim, link, queued); /* pure ACKs can't be (RFC 3168, 6.1.4) */
 	sim->free_ns[number] = free_ns + wire_ns(link, payload);
-	sent = sim->free_ns[number] > sim->now ? sim->free_ns[number] : sim->now;
-	/* What the bucket pays for doesn't wait. */
-	watch_queue(sim, number,
-		    link->bucket ? (sent - sim->now - waits) * link->rate / 8e9
-				 : payload + HEADERS);
-	return sent;
+	return sim->free_ns[number] > sim->now ? sim->free_ns[number] : sim->now;
 }
 
 /* A link has sent a packet, or will have by the time `sent`: on to the next one, or its end. */
@@ -177,7 +172,6 @@ static void wait_for_slot(struct sim *sim, uint32_t number, struct flow *flow,
 			      &queue->room);
 	queue->packets[queue->first + queue->count++] = *event;
 	queue->bytes += wire;
-	watch_queue(sim, number, wire);
 	if (queue->bytes > counters->largest_queue)
 		counters->largest_queue = queue->bytes;
 	if (!state->sending)

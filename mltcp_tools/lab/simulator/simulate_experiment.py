@@ -15,7 +15,6 @@ from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.runs.progress import Progress
 from mltcp_tools.lab.runs.recorder import Tables
 from mltcp_tools.lab.simulator.library import Stop
-from mltcp_tools.lab.simulator.queues import mean_bytes, percentile_bytes
 from mltcp_tools.lab.simulator.treatments import SimulatedTreatments
 from mltcp_tools.lab.simulator.variants import Settings, SimulatedVariant, simulate_variant
 
@@ -104,8 +103,4 @@ def _add(tables: Tables, key: tuple[str, int, int], done: SimulatedVariant) -> N
         tables.add_neighbour(variant, repetition, 0.0, task, document)
     documents = {task.name: document for task, document in done.documents}
     tables.add_events(variant, repetition, 0.0, done.events, documents)
-    queue = {
-        "mean": mean_bytes(done.queues),
-        "p99": percentile_bytes(done.queues, 0.99),
-    }
-    tables.add_variant(variant, repetition, position, done.duration, done.counters, queue=queue)
+    tables.add_variant(variant, repetition, position, done.duration, done.counters)

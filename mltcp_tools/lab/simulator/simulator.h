@@ -184,21 +184,11 @@ struct sim_counters {
 	uint64_t timeouts;
 };
 
-/* The queue of a link, over the time for which the link was busy. */
-enum { SIM_QUEUE_BINS = 800 };
-
-struct sim_queue {
-	double busy_ns;
-	double byte_ns; /* integral of its length over that time, bytes on the wire */
-	double bin_ns[SIM_QUEUE_BINS]; /* how long it had so many 100ths of the link's `queue` */
-};
-
 struct sim_result {
 	struct sim_burst *bursts; /* of all jobs, one job after another; end_ns is 0 if it didn't */
 	struct sim_sample *samples;
 	struct sim_event *events;
-	struct sim_queue *queues; /* of each link */
-	uint64_t burst_count, sample_count, event_count, queue_count;
+	uint64_t burst_count, sample_count, event_count;
 	uint32_t stopped; /* 1: it ended before all jobs were done */
 	struct sim_counters counters;
 };

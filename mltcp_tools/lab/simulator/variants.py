@@ -34,7 +34,6 @@ from mltcp_tools.lab.simulator.modelled import (
     with_mechanisms,
 )
 from mltcp_tools.lab.simulator.programs import HOPS, program_of
-from mltcp_tools.lab.simulator.queues import WatchedQueue
 from mltcp_tools.lab.simulator.treatments import SimulatedTreatments, of_job, of_run
 
 BASE_RTT_S = 100e-6
@@ -69,7 +68,6 @@ class SimulatedVariant:
     documents: of each task, as `mltcp_tools.lab.emulator.report` has them. neighbours: likewise of
     each neighbour. events: job, flow (those that answer are numbered behind the others), and the
     iteration that MLTCP saw end. duration: until the last job was done. counters: of the links.
-    queues: of those that jobs send over, in each run.
     """
 
     documents: list[tuple[Task, dict[str, Any]]] = field(default_factory=list)
@@ -77,7 +75,6 @@ class SimulatedVariant:
     events: list[tuple[str, int, IterationEvent]] = field(default_factory=list)
     duration: float = 0.0
     counters: LinkCounters = field(default_factory=LinkCounters)
-    queues: list[WatchedQueue] = field(default_factory=list)
 
 
 def simulate_variant(
@@ -122,8 +119,6 @@ def simulate_variant(
                 break
             requests *= 2  # some neighbour had no more of them
         _add(done, tasks, neighbours, result)
-        ahead = len(links) // 2
-        done.queues += [WatchedQueue(links[n].queue, result.queues[n]) for n in range(ahead)]
     return done
 
 
