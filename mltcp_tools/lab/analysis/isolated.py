@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The time a job's communication needs with the link to itself, and what it took alone.
+"""The communication time that a job needs with the link to itself, and the time it took alone.
 
-What a burst needs follows from its bytes and what the link carries: a isolated run in which the
-congestion control lost packets shows what that congestion control makes of an empty link, and is
-no bound for others. Where the link's rate isn't known (recorded jobs), or doesn't tell (jobs that
-send both ways share the link with their own acknowledgements), the best lone iterations stand for
-it. Where the best lone iterations were quicker than the bytes say, the computation is wrong, and
-they stand, too.
+The need follows from the job's bytes and the link's rate. An isolated run isn't the reference: a
+congestion control that loses packets on an empty link would lower the bar for others. The best
+isolated iterations stand in where the link's rate is unknown (recorded jobs) or isn't enough (jobs
+that send both ways share the link with their own acknowledgements), and where they were faster
+than computed, which shows a mistake in the computation.
 """
 
 from __future__ import annotations
@@ -20,29 +19,28 @@ from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run
 
 HEADER_BYTES, STAMP_BYTES = 40, 12
-"""Bytes of a packet that are no payload: those of IPv4 (20) and TCP (20), and its timestamps."""
+"""Bytes of a packet that aren't payload: IPv4 (20) and TCP (20), and TCP's timestamps."""
 ETHERNET_BYTES = 14
 """A qdisc counts this on top of a packet."""
 BEST = 0.1
-"""The quantile of lone communication times that stands for the best ones: a single one that a late
-timestamp shortened decides nothing."""
+"""The quantile of isolated communication times that counts as the best; the minimum may be an
+artefact of one late timestamp."""
 ROUNDING = 1e-6
 """The share by which sums of times may differ."""
 MUCH_LOST = 1.1
-"""A job that took longer than this alone, times what it needs, loses much to its own congestion
-control."""
+"""A job that took this many times its need alone loses much to its own congestion control."""
 TOO_FAST = 0.95
-"""Below this share of what the bytes need, the bottleneck can't have been what it should be."""
+"""Below this share of the need, the bottleneck's rate can't have been as configured."""
 
 
 @dataclass(frozen=True)
 class Isolated:
     """A job with the link to itself; times are seconds of communication per iteration.
 
-    needs_s: what it needs, `latency_s` not counted. latency_s: seconds per burst that pass after
-    the link has carried it, until its sender knows. how: where needs_s comes from. stands_for_it:
-    the job of the variant `alone` that was measured for it, or None; best_s, mean_s, median_s: of
-    that one's iterations, latency counted.
+    needs_s: its need, without `latency_s`. latency_s: seconds per burst from its last byte on the
+    link until the sender knows. how: the source of needs_s. stands_for_it: the job of the variant
+    `alone` that was measured for it, or None; best_s, mean_s, median_s: of that job's iterations,
+    with latency.
     """
 
     needs_s: float
@@ -54,9 +52,9 @@ class Isolated:
     median_s: float | None
     bursts: int
     alone_s: float = field(init=False)
-    """Communication time of an iteration to which nothing comes in the way, seconds."""
+    """The need with latency: communication time of an undisturbed iteration, seconds."""
     loss: float | None = field(init=False)
-    """The lone iterations' time over what they need, on average."""
+    """Mean time of the isolated iterations divided by their need."""
 
     def __post_init__(self) -> None:
         alone_s = self.needs_s + self.bursts * self.latency_s
@@ -66,7 +64,7 @@ class Isolated:
 
 
 def isolated_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Isolated]:
-    """Job -> what it needs, for the jobs of which that is known. bursts: per iteration, by job."""
+    """Job -> its need, where that is known. bursts: per iteration, by job."""
     standing = match_isolated_jobs(run)
     alone = run.iterations[run.iterations["variant"] == ALONE]
     measured = {str(job): rows["comm_s"] for job, rows in alone.groupby("job")}
@@ -149,8 +147,8 @@ def match_isolated_jobs(run: Run) -> dict[str, str]:
 
 
 def findings(run: Run, isolated: Mapping[str, Isolated]) -> list[str]:
-    """Sentences on jobs that lose much although they have the link to themselves, and on links
-    that carry more than they should."""
+    """Sentences on jobs that lose much without competition, and on links that carry more than
+    their rate."""
     cc = run.experiment.isolated_cc or "its congestion control"
     return [
         sentence
@@ -161,7 +159,7 @@ def findings(run: Run, isolated: Mapping[str, Isolated]) -> list[str]:
 
 
 def measured_once(isolated: Mapping[str, Isolated]) -> Iterable[tuple[str, Isolated]]:
-    """Per job that ran alone, itself or one that it stands for."""
+    """One entry for each job that ran alone."""
     once = {each.stands_for_it: each for each in isolated.values() if each.stands_for_it}
     return [(str(job), each) for job, each in once.items()]
 
@@ -174,8 +172,8 @@ def _lost(run: Run, job: str, found: Isolated, cc: str) -> str | None:
     dropped = f", and the link dropped {drops / packets:.1%} of all packets" if drops else ""
     return (
         f"{job} alone under {cc} communicated {found.mean_s * 1e3:.1f} ms per iteration, "
-        f"{found.loss:.2f} times the {found.alone_s * 1e3:.1f} ms that it needs{dropped}: it loses "
-        "that with nobody else there."
+        f"{found.loss:.2f} times the {found.alone_s * 1e3:.1f} ms that it needs{dropped}: it loses"
+        " this time without competition."
     )
 
 
@@ -185,6 +183,6 @@ def _too_fast(job: str, found: Isolated, run: Run) -> str | None:
     if least_s is None or found.median_s is None or found.median_s >= TOO_FAST * least_s:
         return None
     return (
-        f"{job} alone communicated faster ({found.median_s * 1e3:.1f} ms) than the link's "
-        f"rate allows ({least_s * 1e3:.1f} ms): check the bottleneck."
+        f"{job} alone communicated faster ({found.median_s * 1e3:.1f} ms) than the link's rate"
+        f" allows ({least_s * 1e3:.1f} ms): check the bottleneck."
     )

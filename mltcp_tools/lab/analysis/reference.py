@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -38,7 +37,7 @@ class Reference:
 
     @property
     def isolated_comm_s(self) -> dict[str, float]:
-        """Job -> communication time of an iteration to which nothing comes in the way, seconds."""
+        """Job -> communication time of an undisturbed iteration, seconds."""
         return {job: each.alone_s for job, each in self.isolated.items()}
 
 
@@ -46,8 +45,7 @@ def make_reference(run: Run) -> Reference:
     """Simulate the schedules for every repetition of a run.
 
     Compute times and starts are those recorded in the baseline variant (all variants of a
-    repetition draw the same ones); where another variant has more of a repetition, they are taken
-    from that one.
+    repetition draw the same ones), or in the variant that has most iterations of the repetition.
     """
     if "fabric" in run.experiment.document:
         return _over_fabric(run)
@@ -58,50 +56,26 @@ def make_reference(run: Run) -> Reference:
         return reference
     if without:
         reference.problems.append(
-            f"What {', '.join(without)} need alone isn't known, as neither a link's rate nor a "
-            "isolated run with these parameters says it: bound and fair are not computed."
+            f"The needs of {', '.join(without)} are unknown, as there is neither a link's rate nor"
+            " an isolated run with these parameters: bound and fair are not computed."
         )
         return reference
-    groups = link_groups(run, jobs)
-    unlike = _unlike_the_schedules(run)
-    if unlike:
+    unmodelled = _unmodelled(run)
+    if unmodelled:
         reference.problems.append(
-            f"{unlike}, which the schedules don't model: bound and fair are not computed."
+            f"{unmodelled}, which the schedules don't model: bound and fair are not computed."
         )
-        groups = [[job] for job in jobs]
-        wanted: tuple[Schedule, ...] = ("alone",)
-    elif groups is None:
-        reference.problems.append(
-            "Some jobs use the link in one direction and some in both: bound and fair are not "
-            "computed."
-        )
-        groups = [[job] for job in jobs]
-        wanted = ("alone",)
-    else:
-        wanted = SCHEDULES
-        if all(len(group) == 1 for group in groups):
-            reference.problems.append(
-                "No two jobs share the link in one direction: bound and fair equal each job alone."
-            )
-    tables: dict[Schedule, list[tuple[pd.DataFrame, pd.DataFrame]]] = {name: [] for name in wanted}
+    parts: dict[Schedule, list[tuple[pd.DataFrame, pd.DataFrame]]] = {}
     for repetition, source in _sources(run).items():
-        simulated = {job.name: job for job in _simulated_jobs(run, source, repetition, reference)}
-        for group in groups:
-            members = [simulated[job] for job in group if job in simulated]
-            for name in wanted:
-                if members:
-                    bursts = simulate(name, members)
-                    iterations = iterations_of(bursts, members)
-                    tables[name].append(
-                        (
-                            iterations.assign(repetition=repetition),
-                            bursts.assign(repetition=repetition),
-                        )
-                    )
-    for name, parts in tables.items():
-        if parts:
-            reference.iterations[name] = pd.concat([p[0] for p in parts], ignore_index=True)
-            reference.bursts[name] = pd.concat([p[1] for p in parts], ignore_index=True)
+        simulated = _simulated_jobs(run, source, repetition, reference)
+        for name in ("alone",) if unmodelled else SCHEDULES:
+            bursts = simulate(name, simulated)
+            tables = (iterations_of(bursts, simulated), bursts)
+            one, two = (table.assign(repetition=repetition) for table in tables)
+            parts.setdefault(name, []).append((one, two))
+    for name, pairs in parts.items():
+        reference.iterations[name] = pd.concat([one for one, _ in pairs], ignore_index=True)
+        reference.bursts[name] = pd.concat([two for _, two in pairs], ignore_index=True)
     return reference
 
 
@@ -114,26 +88,14 @@ def _over_fabric(run: Run) -> Reference:
     return reference
 
 
-def _unlike_the_schedules(run: Run) -> str | None:
-    """Return the reason why a burst alone doesn't show how long the link is taken, if any."""
+def _unmodelled(run: Run) -> str | None:
+    """Return the reason why the bursts don't take turns on one link, if any."""
     if run.experiment.neighbours:
         return "Neighbours share the link"
-    return None
-
-
-def link_groups(run: Run, jobs: Sequence[str]) -> list[list[str]] | None:
-    """Jobs that compete with each other: those that send in the same direction of the link.
-
-    None when some use both directions and others one, which the schedules don't model.
-    """
     known = run.experiment.jobs
-    by_direction: dict[str, list[str]] = {}
-    for job in jobs:
-        direction = known[job].direction if job in known else "send"
-        by_direction.setdefault(direction, []).append(job)
-    if "both" in by_direction and len(by_direction) > 1:
-        return None
-    return list(by_direction.values())
+    if len({known[job].direction for job in run.job_names if job in known}) > 1:
+        return "Some jobs use the link in one direction and some in both"
+    return None
 
 
 def _sources(run: Run) -> dict[int, str]:

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Checks of a run's numbers: errors (`failures`), and what makes them doubtful (`warnings_of`).
+"""Checks of a run's numbers: errors (`failures`), and reasons for doubt (`warnings_of`).
 
-The schedule alone bounds every job: no congestion control carries bytes faster than the link. The
-schedule bound also bounds the mean of equal jobs; with unequal ones a variant that prefers the
-short ones can undercut first come, first served. A variant beyond that shows a mistake in the
-bound, the bottleneck or the clock, never a good congestion control; unless its jobs sent less than
-they have.
+The schedule alone limits every job: no congestion control carries bytes faster than the link. The
+bound also limits the mean of equal jobs; with unequal ones a variant that prefers the short ones
+can undercut first come, first served. A variant that is faster shows a mistake in the bound, the
+bottleneck or the clock, unless its jobs sent fewer bytes.
 
-And the link must be what limits the jobs, not the host: where a lone job doesn't fill FILLS of the
-link although a CPU is as good as busy while it sends, variants say more of the host than of
-congestion control.
+The link, not the host, must limit the jobs: where an isolated job doesn't fill FILLS of the link
+although a CPU is almost fully used while it sends, variants measure the host.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ TOLERANCE = 0.01
 """The share by which a variant may be faster: timestamps, and the bottleneck's bucket of 20
 KiB."""
 FILLS = 0.8
-"""Share of the link that a lone job's best iterations must fill."""
+"""Share of the link that an isolated job's best iterations must fill."""
 BUSY_PROCESSORS = 0.7
-"""CPUs in use while it sends, from which on these are what limits it: the work of one flow is
-hardly ever spread over several."""
+"""CPUs in use while it sends, from which on they limit it: the work of one flow is hardly ever
+spread over several."""
 FULL_CORE = 0.85
-"""Share of its time in use from which on a CPU is as good as full."""
+"""Share of its time in use from which on a CPU counts as full."""
 FEW_ITERATIONS = 40
 MANY_REALIGNED = 0.1
 
@@ -41,8 +39,8 @@ MANY_REALIGNED = 0.1
 def failures(
     run: Run, variants: Mapping[str, VariantResult], isolated: Mapping[str, Isolated]
 ) -> list[str]:
-    """One sentence per variant that is faster than possible, and per lone job that the host kept
-    from filling the link."""
+    """A sentence for each variant that is faster than possible, and for each isolated job that
+    the host kept from filling the link."""
     return [*_too_fast(run, variants), *_host_limits(run, isolated)]
 
 
@@ -58,10 +56,9 @@ def _host_limits(run: Run, isolated: Mapping[str, Isolated]) -> list[str]:
     used = min(float(cpus), busy * cpus / sending) if sending > 0 else 0.0
     return [
         f"The host, not the link, limits the jobs: {job} alone filled"
-        f" {each.alone_s / each.best_s:.0%} of the link at best, where {FILLS:.0%} is the least,"
-        f" with {used:.1f} of {cpus} CPUs busy while it sent; see that the link's"
-        " `offloads` are on and its queue holds 136 KiB, lower its rate, or use a VM in virtual"
-        " time."
+        f" {each.alone_s / each.best_s:.0%} of the link at best ({FILLS:.0%} is required) and used"
+        f" {used:.1f} of {cpus} CPUs while it sent; turn on the link's `offloads` with a queue of"
+        " 136 KiB or more, lower its rate, or use a VM in virtual time."
         for job, each in measured_once(isolated)
         if each.best_s and each.alone_s < FILLS * each.best_s and used >= BUSY_PROCESSORS
     ]
@@ -81,9 +78,9 @@ def _too_fast(run: Run, variants: Mapping[str, VariantResult]) -> list[str]:
         ):
             if ratio is not None and ratio < 1 - TOLERANCE:
                 sentences.append(
-                    f"The evaluation failed: variant {variant} took {ratio:.3f} times as long as "
-                    f"{schedule}, and nothing can be faster than that; check what the link "
-                    "carries, and that all clocks are one."
+                    f"The evaluation failed: variant {variant} took {ratio:.3f} times as long as"
+                    f" {schedule}, which nothing can undercut; check the bottleneck's rate and the"
+                    " hosts' clocks."
                 )
                 break
     return sentences
@@ -102,41 +99,38 @@ def _sends_less(run: Run, variant: str) -> bool:
 
 
 def warnings_of(run: Run, result: Result) -> list[str]:
-    """Sentences: what the testbed noted, a busy host, jobs that lose much alone, and the like.
+    """Sentences on a busy host, jobs that lose much alone, and the like; the testbed's own first.
 
     The result's own warnings needn't be filled in yet.
     """
     noted = run.environment.get("warnings")
-    recorded = [str(each) for each in noted] if isinstance(noted, list) else []
     return [
-        *recorded,
-        *_busy(run, recorded),
+        *(map(str, noted) if isinstance(noted, list) else ()),
+        *_busy(run),
         *_full_core(result),
         *_skipped(result),
         *findings(run, result.isolated),
         *_no_room(result),
         *_no_jitter(run),
         *_few(result),
-        *_blind_backend(result),
+        *_undetected(result),
         *_missed_slots(result),
     ]
 
 
-def _busy(run: Run, recorded: list[str]) -> list[str]:
-    rows = run.variants[run.variants["cpu_busy"] > BUSY_CPU]
+def _busy(run: Run) -> list[str]:
+    busy = run.variants.loc[run.variants["cpu_busy"] > BUSY_CPU, "variant"].unique()
+    if not len(busy):
+        return []
     return [
-        f"The CPU was {row.cpu_busy:.0%} busy in variant {row.variant}, repetition"
-        f" {row.repetition}: the "
-        "host, not the link, may have set the pace."
-        for row in rows.itertuples()
-        # The testbed has said so already: "cubic 1/3: the CPUs were ...".
-        if not any(each.startswith(f"{row.variant} {row.repetition}/") for each in recorded)
+        f"The CPUs were more than {BUSY_CPU:.0%} busy in {', '.join(busy)}: the host may have"
+        " limited the jobs; close other programs, or lower the link's rate."
     ]
 
 
 def host_limits(entry: VariantResult) -> bool:
-    """Return whether a CPU was full in the variant while the link wasn't: what one CPU
-    does for the jobs then limits them, however idle the others are."""
+    """Return whether one CPU was full in the variant while the link wasn't: that CPU then limits
+    the jobs, however idle the others are."""
     busiest = entry.disturbance.busiest if entry.disturbance else None
     sending = entry.link.sending
     return busiest is not None and busiest >= FULL_CORE and sending is not None and sending < FILLS
@@ -144,10 +138,9 @@ def host_limits(entry: VariantResult) -> bool:
 
 def _full_core(result: Result) -> list[str]:
     return [
-        f"In variant {variant} a CPU was {entry.disturbance.busiest:.0%} busy, and the jobs"
-        f" filled"
-        f" {entry.link.sending:.0%} of the link while any of them sent, where {FILLS:.0%} is the"
-        " least: the host, not the link, was the bottleneck."
+        f"In variant {variant} a CPU was {entry.disturbance.busiest:.0%} busy, and the jobs filled"
+        f" {entry.link.sending:.0%} of the link while any of them sent ({FILLS:.0%} is required):"
+        " the host, not the link, was the bottleneck."
         for variant, entry in result.variants.items()
         if host_limits(entry) and entry.disturbance
     ]
@@ -155,10 +148,9 @@ def _full_core(result: Result) -> list[str]:
 
 def _skipped(result: Result) -> list[str]:
     return [
-        f"In variant {variant} this kernel skipped BPF programs,"
-        f" {counted(entry.disturbance.skipped, 'time')} that were seen: each time a flow may have"
-        " sent all it had at once, so the variant looks worse than on a kernel that doesn't"
-        " (bpf/README.md)."
+        f"In variant {variant} this kernel skipped BPF programs at least"
+        f" {counted(entry.disturbance.skipped, 'time')}: each time a flow may have sent a burst"
+        " without pacing, so the variant looks worse than on other kernels (bpf/README.md)."
         for variant, entry in result.variants.items()
         if entry.disturbance and entry.disturbance.skipped
     ]
@@ -172,8 +164,8 @@ def _no_room(result: Result) -> list[str]:
     ratio = baseline.ratio_to_bound
     if ratio is not None and ratio < 1 + MIN_ROOM:
         return [
-            f"The baseline is within {MIN_ROOM:.0%} of the bound ({ratio:.3f} times): there is "
-            "next to nothing to capture, so captured gain is left out."
+            f"The baseline is within {MIN_ROOM:.0%} of the bound ({ratio:.3f} times), so there is"
+            " almost nothing to gain, and no captured gain is given."
         ]
     return []
 
@@ -186,8 +178,8 @@ def _no_jitter(run: Run) -> list[str]:
     spread = spread[(spread["count"] >= 10) & (spread["mean"] > 0)]
     if len(spread) and (spread["std"] / spread["mean"]).max() < 0.005:
         return [
-            "The compute times don't vary: jobs that happen not to collide stay apart under any "
-            "congestion control, so variants can look interleaved by luck."
+            "The compute times don't vary: jobs that happen not to collide stay apart under any"
+            " congestion control, so variants can look interleaved by chance."
         ]
     return []
 
@@ -201,20 +193,19 @@ def _few(result: Result) -> list[str]:
     if not few:
         return []
     return [
-        f"Fewer than {FEW_ITERATIONS} iterations per job in {', '.join(few)}: percentiles and "
-        "intervals are rough."
+        f"Fewer than {FEW_ITERATIONS} iterations per job in {', '.join(few)}: percentiles and"
+        " intervals are rough."
     ]
 
 
-def _blind_backend(result: Result) -> list[str]:
+def _undetected(result: Result) -> list[str]:
     sentences = []
     for variant, entry in result.variants.items():
         seen = entry.events_per_burst
         if seen is not None and not 0.9 <= seen <= 1.1:
             sentences.append(
-                f"In variant {variant} the kernel ended {seen:.2f} iterations per burst sent,"
-                f" where 1 is "
-                "right: it takes the jobs' bursts for something else."
+                f"In variant {variant} the kernel detected {seen:.2f} iterations per burst; 1 is"
+                " right."
             )
     return sentences
 
@@ -226,9 +217,8 @@ def _missed_slots(result: Result) -> list[str]:
         iterations = entry.iteration_s.count if entry.iteration_s else None
         if realigned and iterations and realigned > MANY_REALIGNED * iterations:
             sentences.append(
-                f"In variant {variant} {realigned} of {iterations} iterations came too late for"
-                f" their slot,"
-                " which cost most of one each: the jobs vary more than the plan allows for; more"
-                " `room` gives longer time shifts and fewer of these."
+                f"In variant {variant} {realigned} of {iterations} iterations missed their slot,"
+                " and each waited for a later one: the jobs vary more than the plan allows; more"
+                " `room` gives longer periods and fewer missed slots."
             )
     return sentences

@@ -24,7 +24,7 @@ from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import schedule
 from mltcp_tools.lab.experiments.variants import ALONE, Variant
-from mltcp_tools.lab.runs.disturbance import BUSY_CPU, Disturbance, judge, rows_of
+from mltcp_tools.lab.runs.disturbance import Disturbance, judge, rows_of
 from mltcp_tools.lab.runs.progress import Progress
 from mltcp_tools.lab.runs.recorder import LinkCounters, Tables
 
@@ -127,11 +127,6 @@ class Loop(ABC):
             f"{title}: {duration:.1f} s, {counters.drops} of {counters.packets} packets"
             f" dropped, {self.busiest} {outcome.cpu_busy:.0%} busy"
         )
-        if outcome.cpu_busy > BUSY_CPU:
-            self.warn(
-                f"{title}: the {self.busiest} were {outcome.cpu_busy:.0%} busy, so the result is"
-                " suspect; close other programs, or lower the link's rate."
-            )
 
     def warn(self, sentence: str) -> None:
         """Tell the user, and record it."""

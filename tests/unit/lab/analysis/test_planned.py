@@ -73,14 +73,14 @@ def test_reports_show_shifts_and_scores(folder: Path) -> None:
 
 def test_many_missed_time_shifts_are_a_warning(folder: Path) -> None:
     assert not any(
-        "too late" in each for each in summarise(load_run(folder)).document()["warnings"]
+        "missed their slot" in each for each in summarise(load_run(folder)).document()["warnings"]
     )
     table = pd.read_csv(folder / "iterations.csv")
     late = (table["variant"] == "planned") & (table["iteration"] % 5 == 0)
     table.assign(realigned=late.astype(int)).to_csv(folder / "iterations.csv", index=False)
     warnings = summarise(load_run(folder)).document()["warnings"]
-    (said,) = (each for each in warnings if "too late" in each)
-    assert said.startswith("In variant planned 32 of 160 iterations came too late")
+    (said,) = (each for each in warnings if "missed their slot" in each)
+    assert said.startswith("In variant planned 32 of 160 iterations missed their slot")
 
 
 @pytest.mark.parametrize(
