@@ -14,7 +14,7 @@ import click
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.options import backend_option, shown_option
-from mltcp_tools.cli.text import say
+from mltcp_tools.cli.text import examples, say
 from mltcp_tools.hooks import AGENT_SOCKET
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.live.agent.dashboard import dashboard
@@ -35,28 +35,35 @@ SHIPPED = {
 DASHBOARD = "dashboard"
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "mltcp agent --print rules",
+        "mltcp agent --check --config agent.yaml",
+        "mltcp agent --metrics",
+    )
+)
 @shown_option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
     default=CONFIG,
     metavar="FILE",
-    help="The rules: which processes belong to which job.",
+    help="YAML file with the rules: which processes belong to which job.",
 )
-@click.option("--check", is_flag=True, help="Only read the rules and say whether they are valid.")
+@click.option("--check", is_flag=True, help="Print whether the rules in FILE are valid, and end.")
 @click.option(
     "--print",
     "printed",
     type=click.Choice((*SHIPPED, DASHBOARD)),
     metavar="WHAT",
-    help=f"Print a file that helps to run the agent, and end: {', '.join((*SHIPPED, DASHBOARD))}.",
+    help=f"Print a file for running the agent, and end: {', '.join((*SHIPPED, DASHBOARD))}.",
 )
 @click.option(
     "--metrics",
     is_flag=False,
     flag_value=METRICS,
     metavar="[ADDRESS]",
-    help=f"Publish metrics for Prometheus at ADDRESS (default {METRICS}).",
+    help=f"Serve metrics for Prometheus at ADDRESS ({METRICS} if none is given).  [default: no"
+    " metrics]",
 )
 @backend_option
 @click.option("--json", "as_json", is_flag=True, help="With --check: print the rules as JSON.")
@@ -68,13 +75,12 @@ def command(
     backend: str,
     as_json: bool,
 ) -> None:
-    """Attach the connections that training processes on this host open, by the rules in FILE.
+    """Attach connections of training processes as they are opened, by the rules in FILE.
 
-    New connections are attached as they are established, iterations are learned from hooks, calls
-    of NCCL and Gloo, and flows, and ended connections are dropped. SIGHUP reads the rules again;
-    if the new rules are wrong, the old ones stay. SIGTERM ends the agent, which detaches all
-    connections or leaves them attached, as the rules say. One agent runs per host; MLTCP must be
-    loaded (`mltcp load`).
+    Runs until SIGTERM, and then detaches all connections or leaves them attached, as the rules say.
+    Learns iterations from hooks in training loops, from calls of NCCL and Gloo, and from the flows.
+    SIGHUP reads FILE again; wrong rules are refused, and the previous ones stay. One agent runs on
+    a host. Needs root, and `mltcp load` first.
     """
     from mltcp_tools.live.agent.agent import run_agent
     from mltcp_tools.live.agent.rules import load_config

@@ -12,16 +12,15 @@ import click
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import (
-    GAP,
     TARGET_HELP,
-    TOTAL,
     backend_option,
+    flow_options,
     list_option,
     target_argument,
 )
-from mltcp_tools.cli.text import became, printable, say, tally
+from mltcp_tools.cli.text import became, examples, printable, say, tally
 from mltcp_tools.kernel.backends import get_backend
-from mltcp_tools.kernel.backends.base import GAIN_MAX, SHAPES, Job, JobParams
+from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.kernel.congestion_controls import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.kernel.native.requirements import may_miscount
 from mltcp_tools.live.attach.changes import DONE, Change
@@ -31,70 +30,53 @@ from mltcp_tools.live.attach.switch import attach_by_name, require_ready
 from mltcp_tools.live.attach.targets import sockets_to_attach
 
 
-@click.command(epilog=TARGET_HELP)
+@click.command(
+    epilog=examples(
+        "mltcp attach train.py --job gpt2 --dry-run",
+        "mltcp attach tree:1234 --job gpt2 --burst-bytes 2.5MB",
+        then=TARGET_HELP,
+    )
+)
 @target_argument(required=True)
 @click.option(
     "--job",
     "name",
     required=True,
     metavar="NAME",
-    help="The job the flows belong to.",
+    help="Name of the job that the connections belong to; new, or attached before.",
     shell_complete=completing.JOBS,
 )
-@click.option(
-    "--total",
-    "total_bytes",
-    type=TOTAL,
-    metavar="auto|SIZE",
-    help="Bytes of one burst of one flow, such as 2.5MB; auto: learned from the job, whose flows"
-    " behave as their base until then.  [default: auto]",
-)
-@click.option(
-    "--gap",
-    "gap_s",
-    type=GAP,
-    metavar="auto|TIME",
-    help="Time without an ACK that ends an iteration, such as 170ms; auto as for --total."
-    "  [default: auto]",
-)
-@click.option(
-    "--slope", type=click.FloatRange(0, GAIN_MAX), help=f"Slope of F.  [default: {JobParams.slope}]"
-)
-@click.option(
-    "--intercept",
-    type=click.FloatRange(0, GAIN_MAX),
-    help=f"Intercept of F.  [default: {JobParams.intercept}]",
-)
-@click.option("--shape", type=click.Choice(SHAPES), help="Shape of F.  [default: linear]")
+@flow_options("each flow of the job")
 @click.option(
     "--cc",
     "congestion_control",
     type=click.Choice((*NAMES, OBSERVED)),
     default=RECOMMENDED,
-    help="The congestion control to give the sockets; observe: only look, by the variant of their"
-    f" own one that changes nothing.  [default: {RECOMMENDED}]",
+    help="Congestion control for the sockets; observe: keep what they have, and only measure their"
+    f" iterations.  [default: {RECOMMENDED}]",
 )
 @list_option(
     "--kind",
     "kinds",
     allowed=(ALL, *KINDS),
     metavar="KIND,…",
-    help=f"Take connections of these kinds ({', '.join((ALL, *KINDS))}) instead of data"
-    " connections.",
+    help=f"Kinds of connections to attach: {', '.join((ALL, *KINDS))}; `mltcp connections` shows"
+    " them.  [default: those that carry data]",
 )
 @backend_option
 @click.option(
     "--follow",
     is_flag=True,
-    help="Also attach connections and processes that come later, until the last process ends or"
-    " Ctrl-C; attached connections stay attached.",
+    help="Keep running, and attach later connections and processes, too, until the last process"
+    " ends or Ctrl-C. Connections stay attached then.",
 )
 @click.option(
     "--move",
     is_flag=True,
-    help="Also take connections of other jobs, including the agent's; refused otherwise.",
+    help="Also attach connections that belong to another job or to the agent, which is refused"
+    " otherwise.",
 )
-@click.option("--dry-run", is_flag=True, help="Check and show everything, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be attached, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def command(
     target: Target,
@@ -103,7 +85,6 @@ def command(
     gap_s: float | None,
     slope: float | None,
     intercept: float | None,
-    shape: str | None,
     congestion_control: str,
     kinds: tuple[str, ...],
     backend: str,
@@ -112,24 +93,26 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Make the data connections of running processes MLTCP flows of a job, without a restart.
+    """Assign the data connections of running processes to a job, without restarting them.
 
-    Prints each socket with its peer and its congestion control before and after. A job keeps its
-    earlier parameters unless new ones are given. `mltcp detach` restores everything.
+    Prints each socket with its peer and its congestion control before and after. Attach a job on
+    every host that it runs on. A job keeps its parameters unless new ones are given. `mltcp detach`
+    restores what the sockets had before. Needs root, and `mltcp load` first.
     """
     chosen = {
         "total_bytes": total_bytes,
         "gap_s": gap_s,
         "slope": slope,
         "intercept": intercept,
-        "shape": shape,
     }
     if follow and (dry_run or as_json or move):
         raise click.UsageError("--follow can't be combined with --dry-run, --json or --move")
     given: dict[str, Any] = {field: each for field, each in chosen.items() if each is not None}
     observe = congestion_control == OBSERVED
-    if observe and given.keys() & {"slope", "intercept", "shape"}:
-        raise click.UsageError("--cc observe changes nothing, so leave out --slope, …")
+    if observe and given.keys() & {"slope", "intercept"}:
+        raise click.UsageError(
+            "--cc observe changes nothing, so it takes no --slope and no --intercept"
+        )
     given["mechanisms"] = () if observe else None
     if follow:
         _follow(target, name, given, congestion_control, kinds, backend)
@@ -159,9 +142,7 @@ def _follow(
     kinds: tuple[str, ...],
     backend: str,
 ) -> None:
-    from mltcp_tools.live.agent.follow import (
-        follow,  # which the other ways to attach don't need
-    )
+    from mltcp_tools.live.agent.follow import follow
     from mltcp_tools.live.agent.rules import Rule
 
     rule = Rule(

@@ -6,18 +6,22 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from mltcp_tools.cli.text import examples
+
 
 @click.command(
-    epilog="""\b
-Put it to use with
-  bash   eval "$(mltcp completion bash)"            in ~/.bashrc
-  zsh    eval "$(mltcp completion zsh)"             in ~/.zshrc
-  fish   mltcp completion fish > ~/.config/fish/completions/mltcp.fish"""
+    epilog=examples(
+        "mltcp completion fish >~/.config/fish/completions/mltcp.fish",
+        then=r"""\b
+In ~/.bashrc or ~/.zshrc:
+  eval "$(mltcp completion bash)"
+  eval "$(mltcp completion zsh)\"""",
+    )
 )
 @click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes commands and options in SHELL."""
+    """Print the script that makes SHELL complete commands, options, jobs and experiments."""
     completion_class = get_completion_class(shell)
     assert completion_class is not None  # the choice above names only shells click knows
     click.echo(completion_class(ctx.find_root().command, {}, "mltcp", "_MLTCP_COMPLETE").source())

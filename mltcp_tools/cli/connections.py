@@ -11,7 +11,7 @@ import click
 from mltcp_tools.base.columns import Cell, Column, Row
 from mltcp_tools.base.units import endpoint, format_bytes
 from mltcp_tools.cli.options import TARGET_HELP, target_argument
-from mltcp_tools.cli.text import printable, say, show_table
+from mltcp_tools.cli.text import examples, printable, say, show_table
 from mltcp_tools.live.attach.classify import Verdict
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.targets import Seen, attached_jobs, look, look_for_training
@@ -30,14 +30,17 @@ _COLUMNS = (
 )
 
 
-@click.command(epilog=TARGET_HELP)
+@click.command(
+    epilog=examples("mltcp connections", "mltcp connections train.py --json", then=TARGET_HELP)
+)
 @target_argument(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array, an object per process.")
 def command(target: Target, as_json: bool) -> None:
-    """Show processes, their TCP connections, and what each connection looks like and why.
+    """Show the TCP connections of training processes, with the kind of each and the reason.
 
-    Without TARGET: all processes that have a training library loaded (NCCL, RCCL, Gloo, torch,
-    oneCCL, MPI, UCX, JAX), and attached processes.
+    Without TARGET, shows attached processes and those that have a training library loaded (NCCL,
+    RCCL, Gloo, torch, oneCCL, MPI, UCX, JAX). `mltcp attach` takes the kinds that carry data.
+    Other users' processes need root.
     """
     jobs, notes = attached_jobs()
     seen, unread = look(target) if target != Target() else look_for_training(jobs)

@@ -10,29 +10,30 @@ import click
 
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli import completing
-from mltcp_tools.cli.text import became, printable, tally
+from mltcp_tools.cli.text import became, examples, printable, tally
 from mltcp_tools.live.attach.restore import Restoration, detach
 from mltcp_tools.live.observe.follower_state import forget_killed
 
 
-@click.command()
+@click.command(epilog=examples("mltcp detach gpt2", "mltcp detach --all"))
 @click.argument("which", metavar="[JOB|PID]", required=False, shell_complete=completing.JOBS)
-@click.option("--all", "everything", is_flag=True, help="Every job attached on this host.")
+@click.option("--all", "everything", is_flag=True, help="Detach every job on this host.")
 @click.option(
     "--job",
     "name",
     metavar="NAME",
-    help="The job of this name, even if the name is a number.",
+    help="Job to detach, if its name is a number (which is taken for a PID otherwise).",
     shell_complete=completing.JOBS,
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def command(which: str | None, everything: bool, name: str | None, as_json: bool) -> None:
-    """Restore the congestion control of a job's or process's sockets, and drop their tags.
+    """Restore the congestion control that attached sockets had before, and drop their tags.
 
-    Also works after `mltcp unload --force`. It says what it could not restore and why.
+    JOB is the name of a job, PID a process. Prints each socket, and the reason where it could not
+    be restored. Works after `mltcp unload --force`, too. Needs root.
     """
     if sum(each is not None and each is not False for each in (which, everything, name)) != 1:
-        raise click.UsageError("say what to detach: JOB, PID, --job or --all")
+        raise click.UsageError("give exactly one of JOB, PID, --job and --all")
     if which is not None and which.isdecimal() and len(which) <= 9:
         done = detach(pid=int(which))
     else:

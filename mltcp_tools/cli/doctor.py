@@ -9,21 +9,23 @@ import shutil
 import click
 
 from mltcp_tools.base.errors import HostError
-from mltcp_tools.cli.text import styled
+from mltcp_tools.cli.text import examples, styled
 from mltcp_tools.doctor import diagnose
 
 
 @click.command(
-    epilog="Exit code 0: one of the two backends, and the testbed, can work here. 3: something they"
-    " need is missing."
+    epilog=examples(
+        "mltcp doctor",
+        then="Exit code 0: one of the two backends and the testbed can work here; 3: they can't.",
+    )
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON document.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Say what this host has and lacks, with the fix for each.
+    """Check what this host has and lacks, and print a fix for each problem.
 
-    Looks at what the BPF backend, the testbed, the kernel module, attaching to running jobs and
-    the collectives need. Changes nothing. Works for every user, and sees more as root.
+    Checks the needs of the eBPF programs, the kernel module, attaching, the testbed and the
+    collectives. Changes nothing. Needs no root, but sees more with it.
     """
     diagnosis = diagnose()
     if as_json:

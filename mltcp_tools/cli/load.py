@@ -3,85 +3,58 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
-from mltcp_tools.cli.options import GAP, TOTAL, backend_option
+from mltcp_tools.cli.options import backend_option, flow_options
 from mltcp_tools.cli.status import show_status
-from mltcp_tools.cli.text import say
+from mltcp_tools.cli.text import examples, say
 from mltcp_tools.kernel.backends import checks, get_backend
-from mltcp_tools.kernel.backends.base import GAIN_MAX, JobParams
+from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.congestion_controls import NAMES, STANDARD
 from mltcp_tools.kernel.native import requirements
 
 
 @click.command(
-    epilog=f"NAME is one of {', '.join(NAMES)}. Without any, {', '.join(STANDARD)} are loaded,"
-    " which every kernel has the bases of."
+    epilog=examples(
+        "mltcp load",
+        "mltcp load mltcp_cubic --backend bpf",
+        then=f"NAME is one of {', '.join(NAMES)}; default: {', '.join(STANDARD)}.",
+    )
 )
 @click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
 @backend_option
-@click.option(
-    "--slope",
-    type=click.FloatRange(0, GAIN_MAX),
-    help=f"Default slope of F for flows without a job.  [default: {JobParams.slope}]",
-)
-@click.option(
-    "--intercept",
-    type=click.FloatRange(0, GAIN_MAX),
-    help=f"Default intercept of F for flows without a job.  [default: {JobParams.intercept}]",
-)
-@click.option(
-    "--total",
-    "total_bytes",
-    type=TOTAL,
-    metavar="auto|SIZE",
-    help="Bytes of one burst of a flow without a job, such as 2.5MB.  [default: auto, each learns"
-    " its own]",
-)
-@click.option(
-    "--gap",
-    "gap_s",
-    type=GAP,
-    metavar="auto|TIME",
-    help="Time without an ACK that ends an iteration, such as 170ms.  [default: auto]",
-)
+@flow_options("each flow without a job")
 @click.option(
     "--replace",
     is_flag=True,
-    help="Put this tool's build in place of the loaded one; connections, jobs and tags stay, and"
-    " so do the defaults, unless the options above change them.",
+    help="Replace the loaded build by this tool's. Connections, jobs, tags and unnamed parameters"
+    " stay as they are.",
 )
 @click.option(
     "--ensure",
     is_flag=True,
-    help="Load what isn't loaded, replace another build or what sockets run of an earlier load, and"
-    " do nothing where all is as this tool would have it: for units and packages.",
-)
-@click.option(
-    "--allow-skipped-calls",
-    is_flag=True,
-    envvar="MLTCP_ALLOW_SKIPPED_CALLS",
-    help="Load eBPF programs also where the kernel skips some of their calls (`mltcp doctor` says"
-    " so): for tests.",
+    help="Load or replace whatever differs from this tool's build, and otherwise do nothing. For"
+    " units and packages.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def command(
     names: tuple[str, ...],
     backend: str,
-    slope: float | None,
-    intercept: float | None,
     total_bytes: int | None,
     gap_s: float | None,
+    slope: float | None,
+    intercept: float | None,
     replace: bool,
     ensure: bool,
-    allow_skipped_calls: bool,
     as_json: bool,
 ) -> None:
-    """Register MLTCP's congestion controls (the usual, or those NAMEd) and print what is loaded.
+    """Register the MLTCP congestion controls with the kernel, and show what is loaded.
 
-    Any program can then choose one by setsockopt(TCP_CONGESTION). A flow behaves as its base
-    algorithm until it has learned what its iterations look like, or is told. The kernel module
-    always registers all of them.
+    Programs can then select one with setsockopt(TCP_CONGESTION), and `mltcp attach` can switch
+    running jobs. Nothing else changes on this host. `mltcp unload` undoes it. The kernel module
+    always registers all congestion controls. Needs root.
     """
     given = {
         "slope": slope,
@@ -93,10 +66,10 @@ def command(
     defaults = JobParams(**chosen) if chosen else None  # type: ignore[arg-type]
     kernel = get_backend(backend)
     if replace and names:
-        raise click.UsageError("--replace replaces all that is loaded, so it takes no NAME")
+        raise click.UsageError("--replace replaces everything that is loaded, so it takes no NAME")
     if ensure and (replace or defaults is not None):
         raise click.UsageError("--ensure can't be combined with --replace or parameters")
-    if kernel.name == "bpf" and not allow_skipped_calls:
+    if kernel.name == "bpf" and not os.environ.get("MLTCP_ALLOW_SKIPPED_CALLS"):
         requirements.require_every_call(of_process_1=True)
     if replace:
         from mltcp_tools.live.attach.replacement import replace_build

@@ -22,6 +22,7 @@ from mltcp_tools.base.units import (
 )
 from mltcp_tools.cli import completing
 from mltcp_tools.kernel.backends import AUTO, BACKENDS
+from mltcp_tools.kernel.backends.base import GAIN_MAX, JobParams
 from mltcp_tools.live.attach.selection import Target
 
 
@@ -72,7 +73,7 @@ def mtu_option(most: int) -> Callable[[Any], Any]:
         type=Quantity("size", parse_bytes, 576, most, exact_bytes),
         default="1500B",
         metavar="SIZE",
-        help="Largest packet, as of the interfaces, such as 9000B.",
+        help="Largest packet (MTU of the interfaces), such as 9000B.",
     )
 
 
@@ -116,7 +117,7 @@ def served(host: str, role: str, *words: str) -> list[str]:
     return [*shlex.split(ssh), host, *shlex.split(remote), "serve", role, *words]
 
 
-def _total(text: object) -> int:
+def _burst(text: object) -> int:
     return 0 if text == "auto" else parse_bytes(text)
 
 
@@ -124,9 +125,44 @@ def _gap(text: object) -> float:
     return 0.0 if text == "auto" else parse_seconds(text)
 
 
-TOTAL = Quantity("size", _total)
+BURST = Quantity("size", _burst)
 GAP = Quantity("time", _gap)
 """Bytes of a burst of one flow, and seconds without an ACK that end an iteration; 0: `auto`."""
+
+
+def flow_options(of: str) -> Callable[..., Any]:
+    """The options that set parameters of flows. of: whose, as in `each flow of the job`."""
+    return with_options(
+        (
+            click.option(
+                "--burst-bytes",
+                "total_bytes",
+                type=BURST,
+                metavar="auto|SIZE",
+                help=f"Bytes that {of} sends in one burst, such as 2.5MB; auto: learned, and the"
+                " flow behaves as its base until then.  [default: auto]",
+            ),
+            click.option(
+                "--gap",
+                "gap_s",
+                type=GAP,
+                metavar="auto|TIME",
+                help="Time without an ACK that ends an iteration, such as 170ms; auto: learned."
+                "  [default: auto]",
+            ),
+            click.option(
+                "--slope",
+                type=click.FloatRange(0, GAIN_MAX),
+                help="Slope of F, the factor of a flow's increase: F = slope * (share of the burst"
+                f" sent) + intercept.  [default: {JobParams.slope}]",
+            ),
+            click.option(
+                "--intercept",
+                type=click.FloatRange(0, GAIN_MAX),
+                help=f"Intercept of F.  [default: {JobParams.intercept}]",
+            ),
+        )
+    )
 
 
 def list_option(
@@ -165,21 +201,22 @@ backend_option = shown_option(
     "--backend",
     type=click.Choice((AUTO, *BACKENDS)),
     default=AUTO,
-    help="The eBPF programs (bpf) or the kernel module (kmod); auto: the one that is loaded, else"
-    " the module where it is installed for this kernel, else eBPF.",
+    help="Kernel part to use: the eBPF programs (bpf) or the kernel module (kmod). auto: the loaded"
+    " one, else the module if it is installed for this kernel, else eBPF.",
 )
 
 
 TARGET_HELP = """\b
 TARGET, which can be repeated:
-  1234           the process of that id
-  tree:1234      that process and all its descendants
-  command:REGEX  a pattern found in the command line; any other word is a pattern, too
-  cgroup:NAME    a path, or a glob for a part of one (a Slurm job, a container, a unit)
-  port:29500     a process that listens on that port, or is connected to it
-  netns:NAME     a process in that network namespace: name, path or inode
-  user:NAME      a process of that user: name or number
-A process must match each kind of target given; ids and trees are one kind."""
+  1234           process 1234
+  tree:1234      process 1234 and all its descendants
+  command:REGEX  processes whose command line contains this pattern
+  train.py       the same as command:train.py
+  cgroup:NAME    processes of a cgroup (Slurm job, container, unit): a path, or a glob
+  port:29500     processes that listen on TCP port 29500 or are connected to it
+  netns:NAME     processes in a network namespace: name, path or inode
+  user:NAME      processes of a user: name or number
+A process must match each kind of target given; 1234 and tree:1234 are one kind."""
 
 
 def target_argument(required: bool) -> Callable[[Any], Any]:

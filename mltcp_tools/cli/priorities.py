@@ -9,37 +9,44 @@ from pathlib import Path
 import click
 
 from mltcp_tools.cli.options import list_option, served, shown_option
+from mltcp_tools.cli.text import examples
 from mltcp_tools.live.priorities.coflows import LEVELS, WEIGHTS
 
 _ID_BITS = 32
 """Of the ids of jobs on a host."""
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "mltcp lab priorities /sys/fs/bpf/priorities",
+        "mltcp lab priorities /sys/fs/bpf/priorities --host node1,node2",
+    )
+)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @shown_option(
     "--weight",
     type=click.Choice(WEIGHTS),
     default="none",
-    help="Reason to put a burst first, besides being short.",
+    help="Bursts to favour beside short ones: those with much (remaining-more) or little"
+    " (remaining-less) left to send, of front layers (layer), or that waited long (idle).",
 )
 @shown_option(
     "--levels",
     "count",
     type=click.IntRange(2, LEVELS),
     default=LEVELS,
-    help="Levels of priority; the last is shared.",
+    help="Number of priority levels; all bursts beyond share the last.",
 )
 @list_option(
     "--host",
     "hosts",
     metavar="HOST,…",
-    help="Order the jobs of these machines, as ssh knows them, together.",
+    help="Hosts, as ssh knows them, whose jobs are ordered together.  [default: this one alone]",
 )
 @click.option(
     "--same-ids",
     is_flag=True,
-    help="With --host, a job that several send for has the same id there.",
+    help="With --host: the same id on two hosts means the same job.  [default: different jobs]",
 )
 def command(
     folder: Path,
@@ -48,13 +55,11 @@ def command(
     hosts: tuple[str, ...],
     same_ids: bool,
 ) -> None:
-    """Order the bursts of the jobs in FOLDER (Sincronia), and give each job its priority.
+    """Order the bursts of jobs, shortest first (Sincronia), and set each job's priority.
 
-    FOLDER has the pinned maps of bpf/priority.bpf.c. The testbed does the same by
-    itself in variants with the treatment `priorities`. It runs until a signal ends it; then all
-    jobs are alike again. If it is killed, they are alike after half a second.
-
-    With --host, FOLDER is that of each machine.
+    FOLDER holds the pinned maps of bpf/priority.bpf.c, on each host. The testbed's treatment
+    `priorities` does the same by itself. Runs until a signal ends it, which makes all jobs equal
+    again; if it is killed, they are equal after half a second. Needs root.
     """
     from mltcp_tools.kernel.host.signals import noted_end
     from mltcp_tools.live.priorities.controller import run_controller

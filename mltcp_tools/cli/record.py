@@ -18,24 +18,39 @@ from mltcp_tools.cli.options import (
     list_option,
     output_folder,
 )
+from mltcp_tools.cli.text import examples
 from mltcp_tools.kernel.backends import get_backend
 
 
-@click.command()
-@output_folder("The run folder to make.", "folder", required=True, metavar="RUN")
+@click.command(
+    epilog=examples(
+        "mltcp lab record -o runs/mine --duration 60s",
+        "mltcp lab record -o runs/mine --job gpt2=train.py --iterations 100",
+    )
+)
+@output_folder("Run folder to write.", "folder", required=True, metavar="RUN")
 @list_option(
     "--job",
     "names",
     metavar="NAME[=TARGET],…",
-    help="Only these jobs; with a TARGET (see `mltcp attach --help`) one that needn't be attached.",
+    help="Jobs to record; with a TARGET (see `mltcp attach --help`), a job that isn't attached."
+    "  [default: all attached jobs]",
     shell_complete=completing.JOBS,
 )
-@click.option("--duration", type=SECONDS, help="End after this time, such as 60s.")
 @click.option(
-    "--iterations", type=click.IntRange(1), help="End when every job has this many iterations."
+    "--duration",
+    type=SECONDS,
+    help="Time after which recording ends, such as 60s.  [default: Ctrl-C]",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(1),
+    help="Number of iterations of each job after which recording ends.  [default: Ctrl-C]",
 )
 @backend_option
-@click.option("--json", "as_json", is_flag=True, help="Print what was recorded as JSON.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the number of iterations of each job as JSON."
+)
 def command(
     folder: Path,
     names: tuple[str, ...],
@@ -44,13 +59,12 @@ def command(
     backend: str,
     as_json: bool,
 ) -> None:
-    """Record the iterations of attached jobs into RUN, a folder that `mltcp report` reads.
+    """Record the iterations of jobs on this host, for `mltcp report`.
 
-    Without --duration and --iterations, recording goes on until Ctrl-C. An iteration is counted
-    when two later ones of its job have begun.
+    An iteration is written once two later ones of its job have begun.
 
-    Jobs with a TARGET are seen from outside, whatever congestion control they run, such as bbr: the
-    kernel is asked how far their connections have come. Nothing needs to be loaded for that.
+    A job with a TARGET is measured from its sockets' counters, whatever congestion control it runs,
+    so MLTCP need not be loaded: a way to measure a job before attaching it. Needs root.
     """
     from mltcp_tools.live.observe.record import record
     from mltcp_tools.live.observe.record_passive import record_outside
@@ -63,7 +77,9 @@ def command(
     if any("=" in each for each in names):
         wanted = jobs_and_targets(names)
         if plain := [name for name, targets in wanted.items() if not targets]:
-            raise UsageError(f"Give a TARGET for {plain[0]}, too: all jobs are seen alike.")
+            raise UsageError(
+                f"Give a TARGET for {plain[0]}, too: either all jobs have one, or none."
+            )
         counts = record_outside(folder, wanted, until)
     else:
         counts = record(folder, get_backend(backend), names, until)

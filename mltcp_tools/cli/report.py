@@ -9,20 +9,25 @@ from pathlib import Path
 import click
 
 from mltcp_tools.base.errors import MltcpError, UsageError
+from mltcp_tools.cli.text import examples
 
 _FOLDER = click.Path(path_type=Path)
 
 
-@click.command()
+@click.command(
+    epilog=examples("mltcp report runs/four-jobs", "mltcp report runs/four-jobs -o report.html")
+)
 @click.argument("run", type=_FOLDER)
 @click.argument("other", metavar="[RUN2]", type=_FOLDER, required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON (mltcp-result/1).")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON (schema mltcp-result/1)."
+)
 @click.option(
     "-o",
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),
-    metavar="PATH",
-    help="Write a self-contained HTML report to PATH as well.",
+    metavar="FILE",
+    help="Write the report, with its plots, to this HTML file, too.",
 )
 def command(
     run: Path,
@@ -30,10 +35,11 @@ def command(
     as_json: bool,
     html: Path | None,
 ) -> None:
-    """Report on RUN, a folder written by `mltcp testbed run`, or compare it with RUN2.
+    """Report the results of a run folder, or compare two.
 
-    Works on the files alone, so it needs neither root nor the machine that made them. It names
-    what is missing or damaged, and reports the rest.
+    RUN and RUN2 are folders written by `mltcp testbed run`, `mltcp simulate` or `mltcp lab record`.
+    Needs only the files: no root, and not the host that wrote them. Missing or damaged files are
+    named, and the rest is reported.
     """
     # pandas takes longer to load than --help may take
     from mltcp_tools.lab import analysis

@@ -16,7 +16,7 @@ from mltcp_tools.base.units import format_bytes, format_seconds
 from mltcp_tools.cli.flows import show_flows
 from mltcp_tools.cli.jobs import show_jobs, show_own
 from mltcp_tools.cli.options import shown_option
-from mltcp_tools.cli.text import printable, show_table
+from mltcp_tools.cli.text import examples, printable, show_table
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, checks, get_backend
 from mltcp_tools.kernel.backends.base import JobParams, Status
 from mltcp_tools.kernel.backends.pins import loaded_elsewhere
@@ -103,19 +103,18 @@ def _status_of(name: str) -> Status:
 
 
 @click.command(
-    epilog="""\b
-Examples:
-  mltcp status
-  mltcp status flows --json
-
-\b
+    epilog=examples(
+        "mltcp status",
+        "mltcp status flows --json",
+        then="""\b
 Exit codes of --check, the first that holds:
   0    all is well
   10   nothing is loaded
   11   another build is loaded, or one from another installation
   12   sockets run programs of an earlier load
   13   the agent is enabled or was killed, and does not run
-  14   another program sets the congestion control of attached connections"""
+  14   another program sets the congestion control of attached connections""",
+    )
 )
 @click.argument("view", type=click.Choice(("jobs", "flows")), required=False)
 @shown_option(

@@ -16,6 +16,12 @@ from mltcp_tools.base.units import endpoint
 _COLOURS = {"good": "green", "warning": "yellow", "bad": "red"}
 
 
+def examples(*lines: str, then: str = "") -> str:
+    """Return the end of a command's help: lines that can be typed as they are, and what follows."""
+    shown = "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
+    return f"{shown}\n\n{then}".rstrip()
+
+
 def queue_text(queue_us: int, full_us: int) -> str:
     """A queueing delay and a full queue's, in milliseconds: `0.59/1.20`; `0.59/-`: unknown."""
     return f"{queue_us / 1000:.2f}/{f'{full_us / 1000:.2f}' if full_us else '-'}"

@@ -21,87 +21,94 @@ from mltcp_tools.cli.options import (
     served,
     shown_option,
 )
-from mltcp_tools.cli.text import printable, say, show_table
+from mltcp_tools.cli.text import examples, printable, say, show_table
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.congestion_controls import NAMES, RECOMMENDED
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "mltcp trial --job gpt2 --job bert -o trial.html",
+        "mltcp trial --job gpt2=train.py --job bert=tree:1234",
+    )
+)
 @list_option(
     "--job",
     "jobs",
     metavar="NAME[=TARGET],…",
-    help="A job that is attached, or a name and its processes (see `mltcp attach --help`); again"
-    " for others, or for further targets of one.",
+    help="Jobs to try it on: attached ones, or a name and its processes (see `mltcp attach"
+    " --help`). Repeat a name for further targets.",
     shell_complete=completing.JOBS,
 )
 @list_option(
     "--host",
     "hosts",
     metavar="HOST,…",
-    help="Jobs of these machines, as ssh knows them, instead of this one's.",
+    help="Hosts whose connections are switched together, reached using ssh.  [default: this host]",
 )
 @shown_option(
-    "--rounds", type=click.IntRange(8), default=8, help="Of two periods each, an even number."
+    "--rounds",
+    type=click.IntRange(8),
+    default=8,
+    help="Number of A/B rounds (even); each is one period with and one without MLTCP.",
 )
 @shown_option(
-    "--every",
+    "--phase-time",
     type=SECONDS,
     default="3min",
     metavar="TIME",
-    help="Length of a period; longer where 40 iterations take longer.",
+    help="Length of a period; extended to 40 iterations of each job.",
 )
 @shown_option(
     "--cc", "name", type=click.Choice(NAMES), default=RECOMMENDED, help="Congestion control to try."
 )
 @shown_option(
-    "--slower",
+    "--abort-if-slower",
     type=FRACTION,
     default="20%",
     metavar="SHARE",
-    help="A job that mltcp slows down by more gets back what it ran at once; the second time ends"
-    " the trial.",
+    help="Slowdown of a job at which its own congestion control is restored at once. The second"
+    " time ends the trial.",
 )
 @shown_option(
-    "--look",
+    "--detection-time",
     type=SECONDS,
     default="60s",
     metavar="TIME",
-    help="Time for which iterations are looked for, at most.",
+    help="Longest time to wait for iterations to be detected before the first round.",
 )
-@click.option("--seed", type=click.IntRange(0), help="Of the order; another one each time.")
-@output_file("Write a report to FILE, a page in HTML.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    help="Random seed for the order of periods.  [default: random]",
+)
+@output_file("Write a report to this HTML file.")
 @backend_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     jobs: tuple[str, ...],
     hosts: tuple[str, ...],
     rounds: int,
-    every: float,
+    phase_time: float,
     name: str,
-    slower: float,
-    look: float,
+    abort_if_slower: float,
+    detection_time: float,
     seed: int | None,
     output: Path | None,
     backend: str,
     as_json: bool,
 ) -> None:
-    """Prove on running jobs whether mltcp helps them.
+    """Measure on running jobs whether MLTCP makes their iterations shorter.
 
-    The jobs, all together, are switched between what they run and mltcp and back, in a random
-    balanced order; their iterations are timed in both. It says how much shorter or longer they are
-    with mltcp, how sure that is, and what to do. Give all jobs that share a link.
+    Switches all jobs together between their own congestion control and MLTCP, in a balanced random
+    order, and times their iterations. Prints the difference with its 95 % interval, and advice.
+    Name all jobs that share a link. Takes 48 minutes by default. Needs root, and `mltcp load`.
 
-    A round in which a job or what is around it changes is discarded, and repeated. A job that
-    stalls or becomes too slow gets its own congestion control back at once, and is timed without
-    mltcp right after, to tell mltcp from a neighbour. Whatever ends the trial, even kill -9, puts
-    everything back.
+    Rounds that something else disturbs are discarded and repeated. Everything is restored at the
+    end, also if the trial is killed. Exit code 1: the trial ended early.
 
-    Other hosts of a job keep what they run, unless --host names all of them: then all switch
-    together, and what a host sees of a job is a row of its own, JOB@HOST. Their clocks needn't
-    agree.
-
-    The exit code is 1 where the trial ended early.
+    Sockets on other hosts keep their congestion control unless --host names all hosts of the jobs.
+    Each host's part of a job is then a row of its own, JOB@HOST.
     """
     from mltcp_tools.live.trial import html, text
     from mltcp_tools.live.trial.conduct import conduct
@@ -110,16 +117,16 @@ def command(
     from mltcp_tools.live.trial.trial import Plan
 
     if not jobs:
-        raise UsageError("Which jobs? Give --job NAME, or --job NAME=TARGET.")
-    wanted, plan = jobs_and_targets(jobs), Plan(rounds, every, slower)
+        raise UsageError("No job is named; give --job NAME or --job NAME=TARGET.")
+    wanted, plan = jobs_and_targets(jobs), Plan(rounds, phase_time, abort_if_slower)
     if output is not None:
         _check_writable(output)
     try:
         if hosts:
             commands = {host: served(host, "trial", backend) for host in hosts}
-            found = conduct_across(commands, wanted, plan, name, say, look, seed)
+            found = conduct_across(commands, wanted, plan, name, say, detection_time, seed)
         else:
-            found = conduct(wanted, plan, name, get_backend(backend), say, look, seed)
+            found = conduct(wanted, plan, name, get_backend(backend), say, detection_time, seed)
     except Interrupted:  # before its first round
         raise KeyboardInterrupt from None
     if as_json:
@@ -136,6 +143,8 @@ def command(
 def _check_writable(path: Path) -> None:
     """Raise UsageError unless the file can be written, which an hour later is too late to find."""
     if not path.parent.is_dir():
-        raise UsageError(f"There is no folder {path.parent}; make it, or give --output another.")
+        raise UsageError(
+            f"There is no folder {path.parent}; make it, or give --output another file."
+        )
     if not can_replace(path):
-        raise UsageError(f"You may not write in {path.parent}; give --output another.")
+        raise UsageError(f"You may not write in {path.parent}; give --output another file.")

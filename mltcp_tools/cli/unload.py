@@ -11,41 +11,47 @@ import click
 from mltcp_tools.base.errors import MltcpError, UnknownError
 from mltcp_tools.base.installation import how_to_bring
 from mltcp_tools.cli.options import shown_option
-from mltcp_tools.cli.text import say
+from mltcp_tools.cli.text import examples, say
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, get_backend, struct_ops
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host.locks import RUN_DIR
 
 
-@click.command()
+@click.command(epilog=examples("mltcp unload", "mltcp unload --everything --dry-run"))
 @shown_option(
     "--backend",
     type=click.Choice((AUTO, *BACKENDS)),
     default=AUTO,
-    help="Unload the eBPF programs (bpf) or the kernel module (kmod) only; auto: both.",
+    help="Kernel part to unload: the eBPF programs (bpf) or the kernel module (kmod); auto: both.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Unload also while sockets or processes use MLTCP. These sockets run on as their base"
-    " algorithm until they close; the kernel module stays until then (exit code 4).",
+    help="Unload although sockets or processes use MLTCP. These sockets continue as their base"
+    " algorithm; the kernel module stays until they close (exit code 4).",
 )
 @click.option(
     "--everything",
     is_flag=True,
-    help="Take all of MLTCP off this host, in order: stop what uses it, restore defaults, switch"
-    " every socket, unload both backends, remove pins and records; then check the result.",
+    help="Remove all of MLTCP from this host: stop its programs, restore defaults, switch every"
+    " socket back, unload both backends, remove pins and records, and check the result.",
 )
-@click.option("--dry-run", is_flag=True, help="With --everything: only show what is there.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print what was there, or done, and what is left."
+    "--dry-run",
+    is_flag=True,
+    help="With --everything: show what would be removed, and change nothing.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print a JSON object: what was removed, and what is left.",
 )
 def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json: bool) -> None:
-    """Unregister the congestion controls, and forget all jobs and tags.
+    """Remove the MLTCP congestion controls from the kernel, with all jobs and tags.
 
-    Without --force or --everything, the command refuses while a socket or another process uses
-    them, and names it. The default of a network namespace has to be another one before, except
-    with --everything, which changes it.
+    Refuses while a socket, a process or a default of a network namespace uses them, and names it;
+    --everything handles these, too. Needs root.
     """
     if dry_run and not everything:
         raise click.UsageError("--dry-run needs --everything")

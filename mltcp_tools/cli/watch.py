@@ -17,7 +17,7 @@ from mltcp_tools.cli.options import (
     backend_option,
     shown_option,
 )
-from mltcp_tools.cli.text import printable, queue_text, show_table
+from mltcp_tools.cli.text import examples, printable, queue_text, show_table
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.live.agent.metrics import parse_address
@@ -92,24 +92,19 @@ def _judged(share: float | None) -> Meaning:
     return "good" if share < _NOTABLE / 2 else ""
 
 
-@click.command()
-@click.option("--once", is_flag=True, help="Print what there is after --wait, and end.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print a JSON array, on a line for each look."
-)
+@click.command(epilog=examples("mltcp watch", "mltcp watch --once --json", "mltcp watch --web"))
+@click.option("--once", is_flag=True, help="Print one table after --wait, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array a line, one per table.")
 @shown_option(
-    "--wait",
-    "wait_s",
-    type=SECONDS,
-    default="1s",
-    help="Time between two looks; with --once before the only one.",
+    "--wait", "wait_s", type=SECONDS, default="1s", help="Time before each table, such as 500ms."
 )
 @click.option(
     "--web",
     is_flag=False,
     flag_value=WEB,
     metavar="[ADDRESS]",
-    help=f"Serve a live page at ADDRESS (default {WEB}) instead.",
+    help=f"Serve a live page at ADDRESS ({WEB} if none is given) instead, and print its URL with"
+    " an access token. It is not encrypted.",
 )
 @backend_option
 def command(
@@ -119,25 +114,22 @@ def command(
     web: str | None,
     backend: str,
 ) -> None:
-    """Show the jobs: how long iterations take, and whether other jobs are in the way.
+    """Show the iteration times of attached jobs as they run, and how much the jobs overlap.
 
-    CHANGE compares with the time before attaching, which is known of jobs that were observed first
-    (attach --cc observe) while this command, or the agent, was looking; else it is `-`.
+    Flows without a job that have learned their iterations are shown as jobs, too. Ends with Ctrl-C.
+    Jobs are seen from their start if `mltcp agent` or `mltcp attach --follow` runs, else from now.
 
-    The list has attached jobs, and what processes send to a peer over flows that have no job but
-    have learned their iterations.
-
-    TIME is the median of the latest 10 iterations, CHANGE how it compares with the first 5 seen,
-    TO-BEST with the fastest tenth; OVERLAP is the share of communication during which another job
-    of this host communicates too; GAIN is by how much iterations are shorter than without mltcp,
-    with the interval of 95 %, where the agent proves it (`prove` in its rules); QUEUE-MS is the
-    longest queueing delay that one of its flows sees and that of a full queue, BY how these are
-    measured (see `mltcp status flows`); SOURCE tells the job's PERIOD. Jobs are seen from their
-    beginning where `mltcp agent` or `attach --follow` runs, else from now on.
-
-    --web prints the address of a page with the bursts and iterations of each job. Who has that
-    address, with its token, can see the page; nothing encrypts it, so that beyond loopback it is
-    for trusted networks.
+    \b
+    TIME      median of the last 10 iterations
+    CHANGE    TIME compared with the first 5 iterations seen; for jobs attached with --cc observe
+              first, compared with the time before MLTCP
+    TO-BEST   TIME divided by the fastest tenth of the iterations
+    OVERLAP   share of communication time in which another job of this host communicates
+    GAIN      how much shorter iterations are than without MLTCP, with its 95 % interval; measured
+              by an agent whose rules say `prove`
+    QUEUE-MS  longest queueing delay of a flow, and that of a full queue
+    BY        how QUEUE-MS is measured, see `mltcp status --help`
+    SOURCE    source of PERIOD, the iteration time: hooks, nccl, gloo or learned
     """
     from mltcp_tools.live.observe.watch import Watch
 

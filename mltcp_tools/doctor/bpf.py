@@ -100,8 +100,8 @@ def _skipping(host: Host) -> Check:
             "warning",
             "this kernel skips a congestion control's calls while process 1 is the current one;"
             " MLTCP fixes what comes of it at the next ACK, and `mltcp load` refuses",
-            "Use a kernel without this vendor's change, or the kernel module; for tests, `mltcp"
-            " load --allow-skipped-calls`.",
+            "Use a kernel without this vendor's change, or the kernel module; for tests,"
+            " set MLTCP_ALLOW_SKIPPED_CALLS=1.",
         )
     return needed(
         "struct_ops",

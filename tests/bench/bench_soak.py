@@ -42,7 +42,7 @@ SAMPLE_S, REREAD_S, TRIAL_S, KILL_TRIAL_S = 60.0, 20.0, 10.0, 45.0
 CHUNK = 100
 """Connections opened and closed before anything else is done."""
 
-TRIAL = ("--every", "5s", "--slower", "300%")
+TRIAL = ("--phase-time", "5s", "--abort-if-slower", "300%")
 
 
 class Soaked:

@@ -122,8 +122,8 @@ def test_ps_shows_training_processes_and_why(
 def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
     with holder(2) as held:
         code, out, said = mltcp(
-            *("attach", held.pid, "--job", "resnet", "--total", "2.5MB", "--gap", "170ms"),
-            *("--slope", 1, "--intercept", 0.5, "--shape", "concave", "--dry-run", "--json"),
+            *("attach", held.pid, "--job", "resnet", "--burst-bytes", "2.5MB", "--gap", "170ms"),
+            *("--slope", 1, "--intercept", 0.5, "--dry-run", "--json"),
         )
         assert code == 0
         assert said.rstrip("\n") == (may_miscount() if backend.name == "bpf" else "")
@@ -132,7 +132,7 @@ def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
         assert [each["outcome"] for each in planned["changes"]] == ["planned"] * 2
         assert held.congestion_controls() == [FIRST_CC] * 2
 
-        assert mltcp("attach", held.pid, "--job", "resnet", "--total", "2.5MB")[0] == 0
+        assert mltcp("attach", held.pid, "--job", "resnet", "--burst-bytes", "2.5MB")[0] == 0
         code, out, said = mltcp(
             "attach", held.pid, "--job", "resnet", "--gap", "170ms", "--cc", "mltcp_reno"
         )
@@ -140,7 +140,7 @@ def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
         assert f"{held.pid} fd {held.fds[0]} to 127.0.0.1:{held.port}: mltcp -> mltcp_reno" in out
         (job,) = backend.jobs()
         assert (job.name, job.params.total_bytes, job.params.gap_s) == ("resnet", 2_500_000, 0.17)
-        assert mltcp("attach", held.pid, "--job", "resnet", "--total", "auto")[0] == 0
+        assert mltcp("attach", held.pid, "--job", "resnet", "--burst-bytes", "auto")[0] == 0
         assert backend.jobs()[0].params.total_bytes == 0
 
         code, out, said = mltcp("detach", held.pid, "--json")
@@ -191,7 +191,7 @@ MISTAKES = [
     (["attach", "PID", "--job", "a", "--slope", "2", "--cc", "observe"], 2, "changes nothing"),
     (["attach", "PID", "--job", "a", "--kind", "gloo"], 1, "--kind all"),
     (["attach", "PID", "--job", "a", "--follow", "--json"], 2, "--follow can't be combined"),
-    (["detach", "a", "--all"], 2, "say what to detach"),
+    (["detach", "a", "--all"], 2, "give exactly one"),
     (["detach", "absent"], 2, "nothing is"),
     (["detach", "1"], 2, "No socket of process 1"),
 ]

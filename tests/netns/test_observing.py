@@ -56,7 +56,7 @@ def test_watching_and_recording_without_an_agent(
     with training(mark) as job:
         job.ask("connect")
         attached = ["attach", mark, "--job", "alone", "--kind", "all", "--gap", "50ms"]
-        assert main([*attached, "--total", "200kB"]) == 0
+        assert main([*attached, "--burst-bytes", "200kB"]) == 0
         job.tell(f"train 1000 0.1 {BURST}")  # more than are watched, however slow the machine
         assert main(["lab", "record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
         assert "iterations of alone" in capsys.readouterr().err
@@ -134,7 +134,7 @@ def test_observing_changes_nothing_and_shows_all(
     with training(mark, f"cc={base}") as job:
         job.ask("connect")
         looking = ["attach", mark, "--job", "seen", "--kind", "all", "--cc", "observe"]
-        assert main([*looking, "--gap", "50ms", "--total", "200kB"]) == 0
+        assert main([*looking, "--gap", "50ms", "--burst-bytes", "200kB"]) == 0
         assert job.ccs() == [f"mltcp_{base}"]
         assert backend.jobs()[0].params.mechanisms == ()
         job.tell(f"train 1000 0.1 {BURST}")

@@ -72,7 +72,7 @@ COMMANDS = [
     ("detach", "--all"),
     ("status", "--check"),
     ("agent", "--config", "RULES"),
-    ("trial", "--job", "a", "--every", "6s"),
+    ("trial", "--job", "a", "--phase-time", "6s"),
     ("watch",),
     ("lab", "record", "--duration", "1s", "-o", "RUN"),
     ("status", "flows"),

@@ -32,7 +32,7 @@ from mltcp_tools.live.trial.rollback import TRIAL_DIR
 
 backend = backend_fixture(fresh_and_loaded)
 
-QUICK = ("--every", "5s", "--look", "60s", "--slower", "300%")
+QUICK = ("--phase-time", "5s", "--detection-time", "60s", "--abort-if-slower", "300%")
 COMPUTE_S = 0.08
 """So that forty iterations, the fewest of a period, take two thirds of it."""
 
@@ -188,7 +188,7 @@ def test_a_second_trial_is_refused(backend: Backend, mark: str) -> None:
 def test_a_job_without_iterations_is_refused(backend: Backend, mark: str) -> None:
     with training(mark, "cc=reno") as silent:
         silent.ask("connect")
-        with trial("--job", f"a={mark}", "--look", "4s", "--every", "5s") as process:
+        with trial("--job", f"a={mark}", "--detection-time", "4s", "--phase-time", "5s") as process:
             _, err = process.communicate(timeout=60)
         assert (process.returncode, "No iterations of a are known" in err) == (1, True), err
         assert nothing_left(backend)
@@ -277,7 +277,9 @@ def test_a_job_for_which_it_is_worse_gets_back_what_it_had(backend: Backend, mar
         # With mltcp its window grows at a fiftieth of the pace of reno's.
         params = replace(state.job.params, slope=0.0, intercept=0.02)
         StateFiles().write(replace(state, job=replace(state.job, params=params)))
-        with trial("--job", "a", "--every", "30s", "--slower", "30%", "--json") as process:
+        with trial(
+            "--job", "a", "--phase-time", "30s", "--abort-if-slower", "30%", "--json"
+        ) as process:
             code, found, err = result(process)
         assert (code, found["verdict"]) == (1, "stopped"), err
         assert "right after without: +" in found["ended"]
@@ -289,7 +291,7 @@ def test_a_job_for_which_it_is_worse_gets_back_what_it_had(backend: Backend, mar
 
 def test_neighbour_that_begins_with_mltcp_is_not_blamed_on_it(backend: Backend, mark: str) -> None:
     with slow_link(f"t{os.getpid()}") as through, job(mark, 0.1, through):
-        words = ("--job", f"a={mark}", "--every", "40s", "--slower", "50%", "--json")
+        words = ("--job", f"a={mark}", "--phase-time", "40s", "--abort-if-slower", "50%", "--json")
         with trial(*words) as process:
             wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
             with job(mark.replace("mark", "greedy"), 0.0, through):

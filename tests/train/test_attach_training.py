@@ -77,7 +77,7 @@ def test_attach_and_detach_while_they_run(report: Report) -> None:
         for name, ranks in jobs.items():
             done = mltcp_json(
                 *("attach", *(rank.pid for rank in ranks), "--job", name),
-                *("--total", f"{gradient_bytes(WIDTH)}B", "--gap", "100ms"),
+                *("--burst-bytes", f"{gradient_bytes(WIDTH)}B", "--gap", "100ms"),
             )
             assert {change["outcome"] for change in done["changes"]} == {"switched"}
             assert {change["socket"]["process"]["pid"] for change in done["changes"]} == {

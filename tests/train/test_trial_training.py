@@ -35,7 +35,16 @@ def test_a_trial_of_real_training(report: Report) -> None:
                 for word in ("--job", f"{name}={rank.pid}")
             ]
             done = subprocess.run(
-                [MLTCP, "trial", *jobs, "--every", f"{EVERY_S}s", "--slower", "300%", "--json"],
+                [
+                    MLTCP,
+                    "trial",
+                    *jobs,
+                    "--phase-time",
+                    f"{EVERY_S}s",
+                    "--abort-if-slower",
+                    "300%",
+                    "--json",
+                ],
                 capture_output=True,
                 text=True,
             )

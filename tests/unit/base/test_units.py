@@ -83,9 +83,9 @@ def test_what_is_shown_is_read(number: int, factor: int) -> None:
     "words",
     [
         ("load", "--gap", "170"),
-        ("load", "--total", "2.5"),
+        ("load", "--burst-bytes", "2.5"),
         ("attach", "1", "--job", "a", "--gap", "170"),
-        ("attach", "1", "--job", "a", "--total", "2500000"),
+        ("attach", "1", "--job", "a", "--burst-bytes", "2500000"),
         ("simulate", "four-jobs", "--trace", "2"),
         ("lab", "emulate", "client", "host", "--trace", "2"),
         ("lab", "record", "-o", "run", "--duration", "60"),
