@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.lab.emulator.job import SHORTEST_COMPUTE, JobSpec, compute_times
+from mltcp_tools.lab.emulator.job import JobSpec, compute_times
 from mltcp_tools.lab.emulator.patterns import split
 
 
@@ -24,22 +23,17 @@ def spec(**changes: Any) -> JobSpec:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"bytes_per_iteration": 63}, "bytes per iteration must be 64"),
         ({"bytes_per_iteration": 1000, "flows": 4, "bursts": 4}, "must be 1024"),
         ({"bytes_per_iteration": 1 << 41}, "bytes per iteration"),
-        ({"compute_s": -1.0}, "compute time"),
         ({"compute_s": float("nan")}, "compute time"),
         ({"iterations": None}, "number of iterations or a duration"),
         ({"iterations": 0}, "iterations must be 1"),
         ({"duration_s": 0.0}, "duration"),
         ({"jitter": -0.1}, "jitter"),
-        ({"seed": -1}, "seed"),
-        ({"flows": 0}, "flows"),
         ({"flows": 513}, "flows"),
         ({"bursts": 0}, "bursts"),
         ({"start_delay_s": float("inf")}, "start delay"),
         ({"cc": "a-name-with-hyphens"}, "congestion control"),
-        ({"cc": ""}, "congestion control"),
         ({"direction": "sideways"}, "direction"),
         ({"straggler_every": 0}, "stragglers"),
         ({"straggler_factor": 0.0}, "straggler factor"),
@@ -66,10 +60,6 @@ def test_shares_add_up_and_hold_the_records(flows: int, bursts: int, extra: int)
     assert min(map(min, shares)) >= 64
 
 
-def test_without_jitter_every_compute_is_the_same() -> None:
-    assert list(compute_times(spec())) == [0.1] * 50
-
-
 def test_seed_decides_the_jitter() -> None:
     first, again = (list(compute_times(spec(jitter=0.05, seed=3))) for _ in range(2))
     other = list(compute_times(spec(jitter=0.05, seed=4)))
@@ -83,24 +73,7 @@ def test_jitter_has_the_size_asked_for() -> None:
     assert statistics.stdev(times) == pytest.approx(0.005, rel=0.1)
 
 
-def test_jitter_leaves_some_compute() -> None:
-    assert min(compute_times(spec(jitter=5.0, iterations=500))) == 0.1 * SHORTEST_COMPUTE
-
-
 def test_stragglers() -> None:
     times = list(compute_times(spec(straggler_every=10, straggler_factor=3.0, iterations=20)))
     assert [n for n, t in enumerate(times, 1) if t != 0.1] == [10, 20]
     assert times[9] == pytest.approx(0.3)
-
-
-def test_stragglers_leave_the_draws_alone() -> None:
-    plain = list(compute_times(spec(jitter=0.05)))
-    straggling = list(compute_times(spec(jitter=0.05, straggler_every=7)))
-    assert [a == b for a, b in zip(plain, straggling, strict=True)] == [
-        n % 7 != 0 for n in range(1, 51)
-    ]
-
-
-def test_compute_times_without_a_number_never_end() -> None:
-    endless = compute_times(spec(iterations=None, duration_s=1.0))
-    assert len(list(itertools.islice(endless, 1000))) == 1000

@@ -77,12 +77,6 @@ def test_shards_are_gathered_while_others_are_computed() -> None:
     assert computing[0] not in {before for n in gathered for before in tasks[n].after}
 
 
-def test_several_connections_share_every_message() -> None:
-    one, three = (Pattern("ring", 4).tasks(SIZE, flows) for flows in (1, 3))
-    assert len(connections(three)) == 3 * len(connections(one))
-    assert sum(sizes(three)) == sum(sizes(one))
-
-
 @pytest.mark.parametrize(
     ("values", "said"),
     [

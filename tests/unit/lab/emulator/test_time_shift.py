@@ -43,26 +43,12 @@ def test_the_first_iteration_begins_when_it_is_due() -> None:
     assert time_shifts.first(100.0, 107.0) == 107.25
 
 
-def test_small_drift_is_borne_and_the_place_kept() -> None:
-    pace = Pace(TimeShift(1.0), 10.0)
-    assert pace.begin(10.0) == Begin(10.0, 0.0, 0.0, False)
-    assert pace.begin(10.97) == pytest.approx(Begin(11.0, 0.03, -0.03, False))
-    assert pace.begin(12.04) == pytest.approx(Begin(12.04, 0.0, 0.04, False))
-    assert pace.begin(13.0) == pytest.approx(Begin(13.0, 0.0, 0.0, False))
-
-
 def test_a_communication_that_is_too_late_takes_the_next_slot() -> None:
     pace = Pace(TimeShift(1.0), 10.0)
     assert pace.begin(10.06) == pytest.approx(Begin(11.0, 0.94, 0.06, True))
     assert pace.begin(12.0) == pytest.approx(Begin(12.0, 0.0, 0.0, False))
     assert pace.begin(16.5) == pytest.approx(Begin(17.0, 0.5, 3.5, True))
     assert pace.begin(18.0) == pytest.approx(Begin(18.0, 0.0, 0.0, False))
-
-
-def test_one_that_is_early_waits_however_early_it_is() -> None:
-    pace = Pace(TimeShift(1.0), 10.0)
-    assert pace.begin(9.3) == pytest.approx(Begin(10.0, 0.7, -0.7, False))
-    assert pace.begin(11.0) == pytest.approx(Begin(11.0, 0.0, 0.0, False))
 
 
 @given(st.lists(st.floats(0.0, 3.0), min_size=1, max_size=30))

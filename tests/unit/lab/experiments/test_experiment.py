@@ -7,8 +7,6 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.mistakes import mistakes, refusal
 
 from mltcp_tools.base.errors import UsageError
@@ -20,7 +18,6 @@ from mltcp_tools.lab.experiments.jobs import JOB_FIELDS, Compress, ExperimentJob
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.neighbours import Neighbour
 from mltcp_tools.lab.experiments.reading import (
-    find_experiment,
     load_experiment,
     parse_experiment,
     shipped_experiments,
@@ -122,24 +119,6 @@ def test_the_resolved_file_loads_again_and_is_equal(text: str) -> None:
     assert again.to_yaml() == experiment.to_yaml()
 
 
-@given(
-    rate=st.integers(1_000_000, 30_000_000_000),
-    queue=st.integers(3_028, 1 << 30),
-    delay=st.floats(0, 10),
-    compute=st.floats(0.001, 3600),
-    jitter=st.floats(0, 1),
-    start=st.none() | st.floats(0, 3600),
-)
-def test_any_number_survives_the_way_through_the_file(
-    rate: int, queue: int, delay: float, compute: float, jitter: float, start: float | None
-) -> None:
-    small = parse_experiment(SMALL, "small.yaml")
-    job = dataclasses.replace(small.jobs[0], compute=compute, jitter=jitter, start=start)
-    link = Link(rate, queue, delay, "fq_codel", False)
-    experiment = dataclasses.replace(small, link=link, jobs=(job,))
-    assert parse_experiment(experiment.to_yaml(), "a.yaml") == experiment
-
-
 @pytest.mark.parametrize("path", shipped_experiments().values(), ids=lambda path: path.stem)
 def test_shipped_experiments_are_valid_and_named_as_files(path: Path) -> None:
     experiment = load_experiment(path)
@@ -148,46 +127,11 @@ def test_shipped_experiments_are_valid_and_named_as_files(path: Path) -> None:
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
 
 
-@pytest.mark.parametrize(
-    ("name", "jobs", "compute", "queue", "jitter", "start"),
-    [
-        ("two-jobs", 2, 0.125, 30_000, 0.05, None),
-        ("four-jobs", 4, 0.34, 30_000, 0.05, None),
-        ("six-jobs", 6, 0.56, 30_000, 0.05, None),
-        ("lockstep", 4, 0.34, 30_000, 0.0, 0.0),
-        ("deep-queue", 4, 0.34, 100_000, 0.05, None),
-    ],
-)
-def test_shipped_experiments_are_those_of_the_results(
-    name: str, jobs: int, compute: float, queue: int, jitter: float, start: float | None
-) -> None:
-    experiment = load_experiment(find_experiment(name))
-    assert len(experiment.jobs) == jobs
-    for job in experiment.jobs:
-        assert (job.bytes, job.compute, job.jitter, job.start) == (
-            2_500_000,
-            compute,
-            jitter,
-            start,
-        )
-    assert experiment.link == Link(200_000_000, queue)
-    assert [variant.cc for variant in experiment.variants] == [
-        "cubic",
-        "reno",
-        "bbr",
-        "mltcp",
-        "mltcp",
-    ]
-    assert [variant.attached for variant in experiment.variants] == [True] * 4 + [False]
-    assert (experiment.iterations, experiment.repetitions) == (100, 3)
-
-
 @mistakes(
     ("name: full", "", "f.yaml:2: name: missing"),
     ("name: full", "name: full\nname: again", "f.yaml:2: name: given twice"),
     ("name: full", "name: a b", "f.yaml:1: name: 'a b' is not a name"),
     ("200mbit", "200", "f.yaml:3: link.rate: 200 is not a rate, as it has no unit; write"),
-    ("200mbit", "200kbit", "f.yaml:3: link.rate: '200kbit' is outside 1e+06 to 1e+12 bit/s."),
     ("30kB", "3kB", "f.yaml:3: link.queue: '3kB' is outside 3028 to"),
     (
         "aqm: red, ",
@@ -195,30 +139,21 @@ def test_shipped_experiments_are_those_of_the_results(
         "f.yaml:3: link.ecn: a queue marks only under an `aqm`: red or fq_codel or threshold.",
     ),
     (
-        "aqm: red",
-        "aqm: rde",
-        "f.yaml:3: link.aqm: 'rde' is not one of none, red, fq_codel, threshold",
-    ),
-    (
         "aqm: red, ecn: true",
         "aqm: threshold",
         "f.yaml:3: link.aqm: a threshold only marks; say `ecn: true`, too.",
     ),
-    ("aqm: red", "qdisc: pfifo", "f.yaml:3: link.qdisc: 'pfifo' is not one of none, fq, fq_codel"),
     (
         "delay: 2ms",
         "loss: 1%, qdisc: fq",
         "f.yaml:3: link.qdisc: the hosts' `qdisc` is where `loss` is made; keep one of them.",
     ),
-    ("aqm: red", "mtu: 20kB, aqm: red", "f.yaml:3: link.mtu: '20kB' is outside 576 to 16000 bytes"),
     (
         "delay: 2ms",
         "mtu: 15kB",
         "f.yaml:3: link.queue: must hold two packets of the link's `mtu`.",
     ),
-    ("ecn: true", "ecn: maybe", "f.yaml:3: link.ecn: 'maybe' is neither true nor false."),
     ("ecn: true", "enc: true", "f.yaml:3: link.enc: no such field; did you mean ecn? Allowed"),
-    ("link: {", "link: [{", "f.yaml:"),
     (
         "{rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}",
         "[1]",
@@ -230,35 +165,19 @@ def test_shipped_experiments_are_those_of_the_results(
         "net.ipv4.tcp_congestion_control: reno",
         "f.yaml:4: sysctls.net.ipv4.tcp_congestion_control: a namespace's default is never",
     ),
-    ("bytes: 2.5MB", "bytes: lots", "f.yaml:6: jobs[1].bytes: 'lots' is not a size"),
     ("bytes: 2.5MB, ", "", "f.yaml:6: jobs[1].bytes: missing"),
     ("bytes: 2.5MB", "bytes: 100B", "f.yaml:6: jobs[1]: Not a possible job: bytes per iter"),
     ("bytes: 2.5MB", "bytes: {a: 1}", "f.yaml:6: jobs[1].bytes: must be a value, not a map"),
-    ("jitter: 5%", "jitter: 200%", "f.yaml:6: jobs[1].jitter: '200%' is outside 0 to 1"),
-    ("count: 2", "count: 0", "f.yaml:6: jobs[1].count: 0 is not a whole number from 1 up."),
     ("count: 2", "count: 500", "f.yaml:6: jobs[1]: makes more than 200 jobs"),
-    ("flows: 2", "flows: 2.5", "f.yaml:6: jobs[1].flows: 2.5 is not a whole number from 1 to"),
     ("start: random", "start: later", "f.yaml:7: jobs[1].start: 'later' is neither a time"),
-    (
-        "direction: both",
-        "direction: up",
-        "f.yaml:7: jobs[1].direction: 'up' is not one of send",
-    ),
-    ("factor: 2", "factor: big", "f.yaml:7: jobs[1].straggler.factor: 'big' is not a number."),
-    ("{cost: 2ms", "{to: 100%", "f.yaml:7: jobs[1].compress.to: '100%' is outside 0.001 to"),
-    ("cost: 2ms", "cost: 2", "f.yaml:7: jobs[1].compress.cost: 2 is not a time"),
     ("every: 20, ", "", "f.yaml:7: jobs[1].straggler.every: missing"),
     ("name: other", "name: job-2", "f.yaml:8: jobs[2].name: another one is called 'job-2'"),
     ("cc: bbr, ", "", "f.yaml:10: neighbours[1].cc: missing"),
     ("name: rpc", "name: job-1", "f.yaml:11: neighbours[2].name: another one is called 'job-1"),
     ("size: 20kB, ", "", "f.yaml:11: neighbours[2].think: belongs to requests; give their"),
-    ("size: 20kB", "size: 1B", "f.yaml:11: neighbours[2].size: '1B' is outside 64 to"),
-    ("flows: 2", "flows: 2, split: 3", "f.yaml:6: jobs[1].split: 3 is not a list of whole"),
     ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),
     ("300}", "300, chunk: 1kB}", "f.yaml:8: jobs[2]: Not a possible job: a chunk must"),
-    ("{cc: cubic}", "{}", "f.yaml:13: variants.cubic.cc: missing"),
     ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:13: variants.cubic.cc: 'mltcp_' is not one of mltcp,"),
-    ("{cc: cubic}", "{cc: Cubic!}", "f.yaml:13: variants.cubic.cc: 'Cubic!' is not the name of"),
     ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:13: variants.cubic.slope: cubic takes no par"),
     (
         "cubic: {cc",
@@ -267,22 +186,13 @@ def test_shipped_experiments_are_those_of_the_results(
     ),
     ("slope: 2", "slop: 2", "f.yaml:14: variants.steep.slop: no such field; did you mean slope?"),
     ("slope: 2", "slope: 9", "f.yaml:14: variants.steep.slope: slope is 9.0; it must be 0 to 8"),
-    ("slope: 2", "slope: x", "f.yaml:14: variants.steep.slope: 'x' is not a number."),
-    ("quadratic", "cubic", "f.yaml:14: variants.steep.shape: shape is 'cubic'; it must be one of"),
-    ("[increase, yield]", "[grow]", "f.yaml:14: variants.steep.mechanisms: mechanism 'grow' is"),
-    ("[increase, yield]", "[1]", "f.yaml:14: variants.steep.mechanisms: [1] is not a word or a"),
     ("baseline: steep", "baseline: reno", "f.yaml:15: baseline: 'reno' is not one of cubic, s"),
     ("iterations: 60", "iterations: -1", "f.yaml:16: iterations: -1 is not a whole number"),
-    ("seed: 7", "sead: 7", "f.yaml:18: sead: no such field; did you mean seed?"),
-    ("name: full", "name: [", "f.yaml:"),
     ("name: full", "name: \0", "f.yaml: not valid YAML"),
     ("name: full", "name: " + 2000 * "[", "f.yaml: not readable: lists"),
     ("seed: 7", "seed: 2001-13-01", "f.yaml:18: seed: '2001-13-01' can't be read as a value."),
-    ("seed: 7", "seed: 1" + 200 * ":59" + ".5", "f.yaml:18: seed: "),
     ("seed: 7", "seed: " + 5000 * "1", "f.yaml:18: seed: "),
-    ("seed: 7", "seed: !!bool x", "f.yaml:18: seed: 'x' can't be read as a value."),
     ("seed: 7", "seed: &a [*a]", "f.yaml:18: seed: a list can't be read as a value."),
-    ("seed: 7", "seed: !other 7", "f.yaml:18: seed: '7' can't be read as a value."),
 )
 def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complaint: str) -> None:
     assert refusal(parse_experiment, FULL, old, new).startswith(complaint)
@@ -330,13 +240,6 @@ def test_what_did_not_come_out_is_said() -> None:
 )
 def test_impossible_expectations(old: str, new: str, complaint: str) -> None:
     assert refusal(parse_experiment, EXPECTING, old, new).startswith(complaint)
-
-
-def test_an_unknown_experiment_is_told_the_nearest_or_all() -> None:
-    with pytest.raises(UsageError, match=r"'four-job'; did you mean four-jobs\?"):
-        find_experiment("four-job")
-    with pytest.raises(UsageError, match=r"'none'; shipped are .*four-jobs"):
-        find_experiment("none")
 
 
 def test_draws_depend_on_repetition_and_job_only() -> None:

@@ -72,7 +72,6 @@ def test_several_links() -> None:
     ),
     ("{one: ", "{the-first: ", "l.yaml:2: links.the-first: a link's name has lower-case"),
     ("queue: 60kB", "delay: 1ms", "l.yaml:2: links.two: one of several links has neither"),
-    ("queue: 60kB", "qdisc: fq", "l.yaml:2: links.two: one of several links has neither `mtu`"),
     ("links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}\n", "", "l.yaml:1: the"),
 )
 def test_mistakes_with_links(old: str, new: str, complaint: str) -> None:

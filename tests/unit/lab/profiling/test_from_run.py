@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pandas as pd
@@ -13,10 +12,7 @@ from support.run_folders import BYTES, LONE_COMM_S, experiment, make_run
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.lab.analysis import load_run
-from mltcp_tools.lab.planning.link import score_link
 from mltcp_tools.lab.profiling.from_run import profiles_of_run
-
-GOLDEN = Path(__file__).parents[2] / "data" / "golden-run"
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.05, 0.1])
@@ -34,14 +30,6 @@ def test_all_jobs_get_the_profile_of_the_one_measured_alone(tmp_path: Path, jitt
         assert profile.bytes == pytest.approx(BYTES)
         assert phase.duration_s == pytest.approx(LONE_COMM_S)
         assert phase.end_s == pytest.approx(profile.period_s)
-
-
-def test_from_a_run_to_shifts(tmp_path: Path) -> None:
-    profiles = profiles_of_run(load_run(make_run(tmp_path / "run")))
-    plan = score_link(profiles, 200e6)
-    assert plan.score == pytest.approx(1.0)
-    starts = sorted(plan.shifts.values())
-    assert all(b - a > LONE_COMM_S for a, b in itertools.pairwise(starts))
 
 
 def test_a_named_variant_shows_jobs_as_others_slowed_them_down(tmp_path: Path) -> None:
@@ -116,9 +104,3 @@ def test_zero_bytes_are_no_profile(tmp_path: Path, capsys: pytest.CaptureFixture
     table.assign(bytes=0).to_csv(folder / "bursts.csv", index=False)
     assert main(["lab", "profile", str(folder)]) == 2
     assert "zero bytes" in capsys.readouterr().err
-
-
-def test_golden_run() -> None:
-    profile = profiles_of_run(load_run(GOLDEN))[0]
-    assert profile.bytes == pytest.approx(2_500_000)
-    assert profile.communication_s == pytest.approx(0.1046, rel=1e-3)

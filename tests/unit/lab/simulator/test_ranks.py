@@ -87,26 +87,6 @@ def test_a_ring_is_as_slow_as_its_slowest_link() -> None:
     assert uneven > 1.5 * even
 
 
-def test_ranks_of_experts_wait_for_everybody() -> None:
-    one = job(Pattern("experts", RANKS, 4))
-    even = iteration_s(simulate(links(), [one], seed=1)) - 0.1
-    uneven = iteration_s(simulate(links(slow=RANKS + 1), [one], seed=1)) - 0.1
-    assert uneven > 1.5 * even
-
-
-def test_the_same_seed_gives_the_same_result() -> None:
-    two = [job(Pattern("sharded", RANKS, 4), start=start) for start in (0.01, 0.05)]
-    first, second = (simulate(links(), two, seed=3, trace=0.01) for _ in range(2))
-    assert all((a == b).all() for a, b in zip(first.bursts, second.bursts, strict=True))
-    assert (first.samples == second.samples).all()
-
-
-def test_iterations_follow_each_other_and_are_all_there() -> None:
-    bursts = simulate(links(), [job(Pattern("pipeline", RANKS, 4))], seed=1).bursts[0]
-    assert (bursts["start_ns"][1:] > bursts["start_ns"][:-1]).all()
-    assert (bursts["first_end_ns"] <= bursts["end_ns"]).all()
-
-
 def test_schedules_of_a_ring() -> None:
     one = job(Pattern("ring", RANKS))
     steps = SIZE * 6 / 4 * 8 / (RATE * PAYLOAD)

@@ -219,15 +219,6 @@ def test_a_simulation_is_stopped_from_another_thread() -> None:
             running.result()
 
 
-def test_random_loss_is_as_frequent_as_it_is_said_to_be() -> None:
-    link = Link(rate=200e6, queue=1_000_000, rtt=1e-3, loss=0.02)
-    counted = simulate(link, jobs(2), seed=5).counters
-    assert counted["lost"] / counted["sent"] == pytest.approx(0.02, rel=0.15)
-
-
-BOTH = [Link(200e6, 30_000, 100e-6)] * 2
-
-
 def both(chunk: int = 0, mltcp: dict[str, int] | None = None, count: int = 1) -> list[PacketJob]:
     return [
         PacketJob(
@@ -259,26 +250,6 @@ def test_every_byte_arrives_both_ways(
     ]
     result = simulate(links, pair, seed=seed, trace=0.005)
     assert result.counters["received_bytes"] == 2 * 2 * 2 * sum(sizes)
-
-
-def test_both_ways_at_once_take_what_one_way_takes() -> None:
-    """The links carry both ways at full rate; ACKs take a small share of each."""
-    one = simulate(BOTH, [PacketJob(0.0, [0.1] * 4, [[1_000_000]] * 4, back=(1,))], seed=1)
-    two = simulate(BOTH, both(), seed=1)
-    (first,), (second,) = (
-        [(of_job["end_ns"] - of_job["start_ns"])[1:].mean() for of_job in result.bursts]
-        for result in (one, two)
-    )
-    assert first < second < 1.2 * first
-
-
-def test_where_no_ack_waits_fine_time_stamps_change_nothing() -> None:
-    """Receivers' clocks run 0.01 % too fast or too slow, and that is no queue either."""
-    without, fine = (
-        np.asarray(times(simulate(LINK, jobs(mltcp=params()), seed=1, tcp_usec_ts=stamps)))
-        for stamps in (False, True)
-    )
-    assert fine == pytest.approx(without, rel=0.01)  # but for the rounding of microseconds
 
 
 def test_bidirectional_jobs_are_faster_with_fine_timestamps() -> None:
@@ -321,17 +292,6 @@ def test_a_queue_that_marks_is_kept_short_without_a_loss() -> None:
     assert marked["marked"] > 0
     # Slow start alone is fast enough to fill the queue before the first mark comes back.
     assert marked["dropped"] < dropped["dropped"]
-
-
-def test_dctcp_fills_link_with_marks_at_a_seventh_of_path() -> None:
-    """Reno, which halves its window at each mark, lets it run dry there (RFC 8257, 4.1)."""
-    link = Link(100e6, 200_000, 10e-3, marks=(20_000, 20_000))
-    ends = {}
-    for base in ("reno", "dctcp"):
-        (burst,) = simulate(link, [PacketJob(0.0, [0.1], [[60_000_000]], base=base)], seed=1).bursts
-        ends[base] = float(burst["end_ns"][0] - burst["start_ns"][0]) * 1e-9
-    line = 60_000_000 / MSS * WIRE * 8 / link.rate
-    assert ends["dctcp"] < 1.08 * line < ends["reno"]
 
 
 DCTCPS = {"base": "dctcp", "params": None}, {"base": "dctcp", "params": params()}
@@ -387,19 +347,6 @@ def test_receivers_that_join_segments_send_fewer_acks() -> None:
     results = [simulate(fast, [lone], seed=1, join=join) for join in (0.0, 20e-6)]
     assert all(each.counters["received_bytes"] == 30_000_000 for each in results)
     assert times(results[0]) != times(results[1])
-
-
-def test_no_more_is_joined_than_a_packet_holds() -> None:
-    """Seven segments of 8,948 bytes; more of them aren't waited for, however long that may be."""
-    lone = PacketJob(0.0, [0.01], [[100 * 8948]])
-    (burst,) = simulate(Link(100e9, 10**7, 20e-6), [lone], seed=1, mss=8948, join=0.1).bursts
-    assert burst["end_ns"][0] - burst["start_ns"][0] < 1e6
-
-
-def test_large_packets_are_fewer() -> None:
-    lone = PacketJob(0.0, [0.01] * 3, [[10_000_000]] * 3)
-    counters = simulate(Link(10e9, 2_000_000, 50e-6), [lone], seed=1, mss=8948).counters
-    assert counters["sent"] - counters["retransmitted"] == 3 * -(-10_000_000 // 8948)
 
 
 def test_a_path_that_holds_more_than_the_usual_buffers_is_filled() -> None:

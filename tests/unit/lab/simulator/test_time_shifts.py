@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis import load_run, make_report
 from mltcp_tools.lab.emulator.time_shift import Pace, TimeShift
 from mltcp_tools.lab.experiments.reading import parse_experiment
@@ -71,10 +70,3 @@ def test_a_planned_variant_keeps_jobs_apart(tmp_path: Path) -> None:
         {job: each.period_s for job, each in again.items()}, rel=0.01
     )
     assert make_report(run).result["variants"]["planned"]["plan"]["score"] == pytest.approx(1.0)
-
-
-def test_a_plan_needs_the_jobs_alone(tmp_path: Path) -> None:
-    text = TEXT.replace("{iterations: 5}", "{iterations: 1}")
-    experiment, _ = modelled(parse_experiment(text, "time_shifts.yaml"))
-    with pytest.raises(UsageError, match=r"variant planned .*`alone` with 2 iterations or more"):
-        simulate_experiment(experiment, tmp_path)

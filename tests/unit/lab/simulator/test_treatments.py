@@ -49,17 +49,6 @@ def test_following_feedback_keeps_jobs_apart_in_a_short_queue() -> None:
     assert drops["network"] < drops["reno"] / 3
 
 
-def test_host_grouping_by_rtt_keeps_a_jobs_flows_from_losing() -> None:
-    """Blind to the queue, its flows lose more than a third of what reno's do."""
-    text = EXPERIMENT.replace("8kB", "30kB").replace("random}", "random, flows: 8}")
-    experiment, _ = modelled(parse_experiment(text.replace("s: 40", "s: 12"), "four.yaml"))
-    drops = {
-        name: simulate_variant(experiment, experiment.variant(name), 1).counters.drops
-        for name in ("host", "reno")
-    }
-    assert drops["host"] < drops["reno"] / 4
-
-
 def test_without_feedback_it_is_its_base() -> None:
     """Two variants with the same window from first to last; only the name differs."""
     experiment, _ = modelled(parse_experiment(EXPERIMENT, "four.yaml"))

@@ -17,7 +17,7 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.time_shift import TimeShift
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
-from mltcp_tools.lab.experiments.tasks import schedule, tasks_of
+from mltcp_tools.lab.experiments.tasks import tasks_of
 from mltcp_tools.lab.experiments.treatments import TimeShiftSettings
 from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.planning.variants import (
@@ -111,13 +111,6 @@ def test_a_plan_needs_the_jobs_alone(iterations: int) -> None:
     check_treatments(small())
 
 
-def test_the_jobs_run_alone_before_any_other_variant() -> None:
-    for repetitions in (1, 2, 5):
-        text = TEXT + f"repetitions: {repetitions}\nbaseline: planned\n"
-        assert schedule(small(text))[0][1][0] == ALONE
-    assert not small(text).variant(ALONE).treatments
-
-
 def test_jobs_that_fit_are_shifted_apart() -> None:
     found = plan(0.1, 0.08)
     assert found.score == found.worst == pytest.approx(1.0)
@@ -129,15 +122,6 @@ def test_jobs_that_fit_are_shifted_apart() -> None:
     assert all(
         slot.period_s == pytest.approx(0.18 * 1.03) for slot in generous.time_shifts.values()
     )
-
-
-def test_what_a_job_alone_got_across_is_never_too_much() -> None:
-    experiment = small()
-    fast = 100e6 * PAYLOAD * 1.02
-    profiles = [profile(job.name, 0.1, 0.08, fast) for job in experiment.jobs]
-    found = plan_variant(experiment, experiment.variant("planned"), profiles)
-    assert found.capacity_bps == {"link": pytest.approx(fast)}
-    assert found.score == pytest.approx(1.0)
 
 
 def test_periods_of_jobs_that_do_not_fit_are_longer() -> None:
