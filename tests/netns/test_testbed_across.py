@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from netns.runs import EXPERIMENT, measured, write
+from netns.runs import EXPERIMENT, table, write
 from support import procfs
 
 from mltcp_tools.kernel.backends import get_backend
@@ -71,9 +71,7 @@ class Bench:
         return self.folder / "run"
 
     def table(self, name: str) -> pd.DataFrame:
-        frame = pd.read_csv(self.run / f"{name}.csv")
-        assert list(frame.columns) == measured(name)
-        return frame
+        return table(self.run, name)
 
     def processes(self, *machines: str) -> dict[int, list[str]]:
         """The processes on these machines, or all, by pid, with their command lines."""

@@ -40,6 +40,8 @@ def test_tables_of_a_run(experiment: Path, tmp_path: Path) -> None:
         key: tuple(row) for key, row in zip(counts.index, counts.to_numpy(), strict=True)
     } == wanted
     assert (iterations["end_s"] > iterations["start_s"]).all()
+    assert (iterations["rtt_us"].notna() == (iterations["repetition"] == 1)).all()
+    assert (iterations["retransmits"].dropna() >= 0).all()
     spans = iterations["end_s"] - iterations["start_s"]
     assert (spans >= iterations["compute_s"] + iterations["comm_s"] - 1e-6).all()
     assert (

@@ -281,30 +281,10 @@ def test_compare_says_nothing_of_jobs_that_only_one_run_has(folder: Path, tmp_pa
     assert "Only jobs that both runs have are compared, not job-4." in document["warnings"]
 
 
-def test_recordings_with_other_variants_are_compared(tmp_path: Path) -> None:
-    runs = []
-    for cc in ("cubic", "mltcp"):
-        recorded = experiment(variants={cc: cc}, recorded=True, baseline=cc)
-        runs.append(load_run(make_run(tmp_path / cc, recorded)))
-        assert not any("alone" in sentence for sentence in runs[-1].problems)
-    (entry,) = (document := compare_runs(*runs))["variants"].values()
-    assert list(document["variants"]) == ["cubic → mltcp"]
-    assert entry["speedup"]["mean"]["low"] > 1
-
-
 def recordings(tmp_path: Path, **changed: Any) -> list[Run]:
     """Two, before and after. changed: in the conditions of the second."""
-    same = {
-        "length_s": 10.0,
-        "links": {"eth0": 1e7},
-        "stolen": 0.0,
-        "worked": 0.5,
-        "jobs": ["job-1"],
-        "came": [],
-        "went": [],
-        "own": 1e7,
-        "others": [],
-    }
+    same = {"length_s": 10.0, "links": {"eth0": 1e7}, "stolen": 0.0, "worked": 0.5, "own": 1e7}
+    same |= {"jobs": ["job-1"], "came": [], "went": [], "others": []}
     runs = []
     for cc, told in (("cubic", same), ("mltcp", same | changed)):
         recorded = experiment(variants={cc: cc}, recorded=True, baseline=cc)
@@ -332,14 +312,6 @@ def test_same_conditions_give_a_verdict_for_each_job(tmp_path: Path) -> None:
     ("changed", "said"),
     [
         ({"links": {"eth0": 2e7}}, "Other traffic on eth0 changed (80 Mbit/s and 160 Mbit/s"),
-        ({"jobs": ["job-1", "third"]}, "Job third was there in one of them only."),
-        ({"jobs": ["job-1", "third"], "came": ["third"]}, "Job third began meanwhile."),
-        ({"stolen": 0.1}, "The hypervisor took 10% of the CPUs' time."),
-        ({"worked": 0.9}, "The CPUs were 50% and 90% busy."),
-        (
-            {"others": [{"process": "iperf3", "to": "10.0.0.9", "bytes_per_s": 1e7}]},
-            "iperf3 moved 0 bit/s to 10.0.0.9 in the first, 80 Mbit/s in the second.",
-        ),
         ({"links": []}, "The recorded conditions are damaged"),
     ],
 )
