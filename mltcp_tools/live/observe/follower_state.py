@@ -21,8 +21,8 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.base.files import replace_file
 from mltcp_tools.kernel.host.locks import RUN_DIR
 from mltcp_tools.live.attach.processes import PROC, is_running, process
-from mltcp_tools.live.observe.view import Gain, JobView
-from mltcp_tools.live.sources.metadata import SOURCES, Metadata
+from mltcp_tools.live.attach.typed import parsed
+from mltcp_tools.live.observe.view import JobView
 
 BOARDS = RUN_DIR / "followers"
 SCHEMA = "mltcp-followed/1"
@@ -112,8 +112,8 @@ def forget_killed(folder: Path = BOARDS) -> None:
 
 def _read(path: Path, which: str = "jobs") -> list[JobView]:
     """The jobs of one file, or the `ended` ones; none when it isn't to be believed."""
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        return [_view(entry) for entry in _document(path).get(which, [])]
+    with contextlib.suppress(ValueError, TypeError):
+        return [parsed(JobView, entry) for entry in _document(path).get(which, [])]
     return []
 
 
@@ -154,70 +154,3 @@ def _writer_runs(path: Path) -> bool:
 
 def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
-def _view(entry: dict[str, Any]) -> JobView:
-    """A job's view from its document; ValueError, TypeError or KeyError for one that is none."""
-    metadata, gain = entry["metadata"], entry["gain"]
-    if not (1 <= _whole(entry["id"]) < 2**32 and str(entry["name"]).isprintable()):
-        raise ValueError("no job")
-    return JobView(
-        id=entry["id"],
-        name=str(entry["name"]),
-        flows=_whole(entry["flows"]),
-        iterations=_whole(entry["iterations"]),
-        iteration_s=_maybe(entry["iteration_s"]),
-        first_s=_maybe(entry["first_s"]),
-        best_s=_maybe(entry["best_s"]),
-        overlap=_maybe(entry["overlap"]),
-        before_s=_maybe(entry.get("before_s")),
-        metadata=None if metadata is None else _metadata(metadata),
-        gain=None if gain is None else _gain(gain),
-        uid=None if entry.get("uid") is None else _whole(entry["uid"]),
-    )
-
-
-def _metadata(entry: dict[str, Any]) -> Metadata:
-    if entry["source"] not in SOURCES:
-        raise ValueError("no source")
-    size = entry["bytes_per_iteration"]
-    return Metadata(
-        source=entry["source"],
-        period_s=_number(entry["period_s"]),
-        bytes_per_iteration=None if size is None else _whole(size),
-        gap_s=_number(entry["gap_s"]),
-        confidence=_number(entry["confidence"]),
-        iterations_seen=_whole(entry["iterations_seen"]),
-    )
-
-
-def _gain(entry: dict[str, Any]) -> Gain:
-    return Gain(
-        mean=_share(entry["mean"]),
-        low=None if entry["low"] is None else _share(entry["low"]),
-        high=None if entry["high"] is None else _share(entry["high"]),
-        p=_number(entry["p"]),
-        rounds=_whole(entry["rounds"]),
-    )
-
-
-def _share(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e9:
-        raise ValueError("no share")
-    return float(value)
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError("no whole number")
-    return value
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-        raise ValueError("no number")
-    return float(value)
-
-
-def _maybe(value: object) -> float | None:
-    return None if value is None else _number(value)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -20,25 +20,6 @@ _LEAST_SHARE = 0.05
 _KEPT = 16
 
 
-def without_pieces(events: Iterable[IterationEvent], jobs: Iterable[Job]) -> list[IterationEvent]:
-    """The events but those of flows that don't know yet what an iteration is.
-
-    jobs: those whose gaps are known. A flow that nobody told its gap reports everything between two
-    gaps until it has learned better; its ratio is 0 then.
-    """
-    told = _told(jobs)
-    return [event for event in events if _is_whole(event, told)]
-
-
-def _told(jobs: Iterable[Job]) -> set[int]:
-    """Ids of the jobs whose gaps are known."""
-    return {job.id for job in jobs if job.params.gap_s}
-
-
-def _is_whole(event: IterationEvent, told: Set[int]) -> bool:
-    return bool(event.ratio) or event.job_id in told
-
-
 @dataclass
 class _Row:
     """Connections of a job that reported once each: how many came after the ones before."""
@@ -50,22 +31,23 @@ class _Row:
 
 
 class Whole:
-    """Leaves out pieces, as without_pieces does, from one call to the next.
+    """Leaves out the events of flows that don't know yet what an iteration is.
 
-    But where a job opens a connection for each iteration, none lives to learn anything: of a job
-    whose connections report once each, one after the other, that is the iteration. Parallel ones
-    are one.
+    A flow that nobody told its gap reports everything between two gaps until it has learned better;
+    its ratio is 0 then. But where a job opens a connection for each iteration, none lives to learn
+    anything: of a job whose connections report once each, one after the other, that is the
+    iteration. Parallel ones are one.
     """
 
     def __init__(self) -> None:
         self._rows: dict[int, _Row] = {}
 
     def of(self, events: Iterable[IterationEvent], jobs: Iterable[Job]) -> list[IterationEvent]:
-        """The events that are iterations, or parts of one."""
-        told = _told(jobs)
+        """The events that are iterations, or parts of one. jobs: those whose gaps may be known."""
+        told = {job.id for job in jobs if job.params.gap_s}
         found = []
         for event in events:
-            if _is_whole(event, told):
+            if event.ratio or event.job_id in told:
                 self._rows.pop(event.job_id, None)
                 found.append(event)
             else:

@@ -15,14 +15,13 @@ from pathlib import Path
 from mltcp_tools.base.errors import BusyError, HostError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend, IterationEvent, IterationStream
 from mltcp_tools.kernel.host.locks import RUN_DIR
+from mltcp_tools.live.attach.typed import parsed
 from mltcp_tools.live.sources.messages import CREDENTIALS
 
 SOCKET = RUN_DIR / "iterations.sock"
 
 _LARGEST = 4096
 _READERS = 64
-_FIELDS = {field.name: field.type for field in dataclasses.fields(IterationEvent)}
-_TYPES: dict[object, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
 
 
 class Relay:
@@ -138,15 +137,9 @@ class RelayingIterations(IterationStream):
 def _event(data: bytes) -> IterationEvent | None:
     """The event of a packet, None for anything else."""
     try:
-        document = json.loads(data)
+        return parsed(IterationEvent, json.loads(data))
     except ValueError:
         return None
-    if not isinstance(document, dict) or set(document) != set(_FIELDS):
-        return None
-    for name, kind in _FIELDS.items():
-        if type(document[name]) not in _TYPES[kind]:
-            return None
-    return IterationEvent(**document)
 
 
 def open_iterations(backend: Backend, path: Path = SOCKET) -> IterationStream:

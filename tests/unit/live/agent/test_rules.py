@@ -61,9 +61,7 @@ def test_every_field_arrives() -> None:
     )
     short = Rule(job=None, target=Target(patterns=("torchrun",)), kinds=(ALL,))
     config = parse_config(FULL, "a.yaml")
-    assert config == Config(
-        (full, short), "polling", "keep", ("default", "10.0.0.0/8"), doubts=config.doubts
-    )
+    assert config == Config((full, short), "polling", "keep", doubts=config.doubts)
     assert full.parameters() == {
         "total_bytes": 2_500_000,
         "gap_s": 0.17,
