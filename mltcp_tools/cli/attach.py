@@ -23,7 +23,7 @@ from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.kernel.congestion_controls import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.kernel.native.requirements import may_miscount
-from mltcp_tools.live.attach.changes import DONE, Change
+from mltcp_tools.live.attach.access import DONE, Change
 from mltcp_tools.live.attach.classify import ALL, KINDS, Verdict
 from mltcp_tools.live.attach.selection import Target, select
 from mltcp_tools.live.attach.switch import attach_by_name, require_ready
@@ -171,9 +171,9 @@ def _document(job: Job, changes: list[Change], left_alone: list[Verdict]) -> dic
 
 def _show(job: Job, changes: list[Change], left_alone: list[Verdict]) -> None:
     for change in changes:
-        sock, names = change.socket, f"{change.old} -> {change.new}"
+        sock, names = change.socket, f"{change.old} -> {change.new or '-'}"
         moved = f"{printable(change.before)} -> " if change.before else ""
-        found = sock.process.pid, sock.fd, sock.remote
+        found = sock.pid, sock.fd, sock.remote
         job_name = f"{moved}{printable(change.job)}"
         click.echo(became(*found, names, job_name, change.outcome, change.reason))
     summary = tally(change.outcome for change in changes)

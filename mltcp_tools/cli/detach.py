@@ -11,7 +11,8 @@ import click
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.text import became, examples, printable, tally
-from mltcp_tools.live.attach.restore import Restoration, detach
+from mltcp_tools.live.attach.access import Change
+from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.observe.follower_state import forget_killed
 
 
@@ -50,10 +51,10 @@ def command(which: str | None, everything: bool, name: str | None, as_json: bool
         )
 
 
-def _show(done: list[Restoration]) -> None:
+def _show(done: list[Change]) -> None:
     for each in done:
-        record, names = each.record, f"{each.record.new} -> {each.now or '-'}"
-        found = record.pid, record.fd, record.remote
+        sock, names = each.socket, f"{each.old} -> {each.new or '-'}"
+        found = sock.pid, sock.fd, sock.remote
         click.echo(became(*found, names, printable(each.job), each.outcome, each.reason))
     summary = tally(each.outcome for each in done)
     click.echo(f"Detached: {summary or 'nothing was attached'}.", err=True)

@@ -31,10 +31,10 @@ from mltcp_tools import __version__
 from mltcp_tools.base.files import replace_file
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host import cgroups
-from mltcp_tools.live.attach.changes import DONE
+from mltcp_tools.live.attach.access import DONE
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
-from mltcp_tools.live.attach.select_access import reach_for
+from mltcp_tools.live.attach.select_access import select_access
 from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
 from mltcp_tools.live.attach.switch import attach
 
@@ -93,7 +93,7 @@ def published(rows: Iterable[Row], head: Row, into: Path | None, name: str) -> N
 
 
 def measure_attaching(held: Sequence[Holder], backend: Backend, rounds: int) -> Iterator[Row]:
-    reach_for(backend)  # loads the programs, as the first command does
+    select_access(backend)  # loads the programs, as the first command does
     found = [process(each.pid) for each in held]
     times: dict[str, list[float]] = {"look": [], "attach": [], "detach": []}
     count = 0

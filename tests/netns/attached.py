@@ -6,7 +6,7 @@ from __future__ import annotations
 from netns.connected import Holder
 
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
-from mltcp_tools.live.attach.changes import Change
+from mltcp_tools.live.attach.access import Change
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import Socket, sockets
 from mltcp_tools.live.attach.state import STATE_DIR, StateFiles

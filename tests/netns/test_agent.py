@@ -66,7 +66,7 @@ def test_what_is_moved_from_the_agents_job_is_told(
         running.wait_for("moved by hand to job gamma, job trained -> gamma")
         running.stop()
         assert job.ccs() == ["mltcp"]  # the agent's no more
-        assert {each.now for each in detach(job="gamma")} == {DEFAULT}
+        assert {each.new for each in detach(job="gamma")} == {DEFAULT}
         assert job.ccs() == [DEFAULT]
 
 

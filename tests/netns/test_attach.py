@@ -58,7 +58,7 @@ def test_attach_and_detach(backend: Backend, address: str) -> None:
         ]
 
         restored = detach(job="seven")
-        assert [(each.outcome, each.now) for each in restored] == [("restored", FIRST_CC)] * 3
+        assert [(each.outcome, each.new) for each in restored] == [("restored", FIRST_CC)] * 3
         assert held.congestion_controls() == [FIRST_CC] * 3
         assert tags(backend) == {}
         assert backend.jobs() == []
@@ -194,7 +194,7 @@ def test_a_socket_that_processes_share_is_changed_once(backend: Backend) -> None
             os.kill(child, signal.SIGKILL)
         else:
             held.end()
-        (now, _) = [each.now for each in detach()]
+        (now, _) = [each.new for each in detach()]
         assert now == FIRST_CC
 
 
@@ -211,7 +211,7 @@ def test_what_somebody_else_chose_since_stays(backend: Backend) -> None:
         attach(connections(held), JOB, "mltcp", backend)
         held.ask("choose", 0, "cubic")
         left, restored = detach()
-        assert (left.outcome, left.now, restored.outcome) == ("left", "cubic", "restored")
+        assert (left.outcome, left.new, restored.outcome) == ("left", "cubic", "restored")
         assert "somebody else" in left.reason
         assert held.congestion_controls() == ["cubic", FIRST_CC]
     assert_nothing_recorded()
@@ -224,7 +224,7 @@ def test_a_socket_that_runs_mltcp_by_itself_is_only_tagged(backend: Backend) -> 
         assert (change.outcome, change.old, change.new) == ("tagged", "mltcp", "mltcp")
         assert list(tags(backend).values()) == [JOB.id]
         (done,) = detach()
-        assert (done.outcome, done.now) == ("restored", "mltcp")
+        assert (done.outcome, done.new) == ("restored", "mltcp")
         assert tags(backend) == {}
 
 
@@ -235,7 +235,7 @@ def test_attaching_again_keeps_what_was_there_first(backend: Backend) -> None:
         assert outcomes(attach(connections(held), JOB, "mltcp", backend)) == ["tagged", "switched"]
         assert outcomes(attach(connections(held), JOB, "mltcp_reno", backend)) == ["switched"] * 2
         assert held.congestion_controls() == ["mltcp_reno"] * 2
-        assert [each.now for each in detach()] == [FIRST_CC] * 2
+        assert [each.new for each in detach()] == [FIRST_CC] * 2
         assert held.congestion_controls() == [FIRST_CC] * 2
 
 
@@ -248,7 +248,7 @@ def test_attaching_again_updates_closed_and_chosen_sockets(
         held.ask("choose", 0, "cubic")
         assert outcomes(attach(connections(held), JOB, "mltcp", backend)) == ["switched", "tagged"]
         assert recorded() == {"seven": set(held.fds[1:])}
-        assert sorted(each.now for each in detach()) == ["cubic", FIRST_CC]
+        assert sorted(each.new for each in detach()) == ["cubic", FIRST_CC]
 
 
 def test_sockets_move_to_another_job(backend: Backend) -> None:
@@ -269,7 +269,7 @@ def test_sockets_move_to_another_job(backend: Backend) -> None:
         attach(found, other, "mltcp", backend, move=True)
         assert recorded() == {"eight": set(held.fds)}
         assert backend.jobs() == [other]
-        assert [each.now for each in detach(job="eight")] == [FIRST_CC] * 2
+        assert [each.new for each in detach(job="eight")] == [FIRST_CC] * 2
 
 
 def test_job_names_keep_their_id_and_parameters(backend: Backend) -> None:
@@ -289,7 +289,7 @@ def test_job_names_keep_their_id_and_parameters(backend: Backend) -> None:
         assert moved == Job(1, "a", JobParams(total_bytes=5))
         attach(connections(held), moved, "mltcp", backend)
         assert recorded() == {"a": {held.fds[0]}}
-        assert [each.now for each in detach(job="a")] == [FIRST_CC]
+        assert [each.new for each in detach(job="a")] == [FIRST_CC]
         assert backend.jobs() == [Job(2, "another's")]
 
 
@@ -313,4 +313,4 @@ def test_what_is_attached_is_observed_by_what_it_ran_before(backend: Backend) ->
         attach(connections(held), JOB, "mltcp", backend)
         (change,) = attach(connections(held), JOB, OBSERVED, backend)
         assert (change.old, change.new) == ("mltcp", "mltcp_cubic")
-        assert [each.now for each in detach()] == ["cubic"]
+        assert [each.new for each in detach()] == ["cubic"]

@@ -145,7 +145,7 @@ def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
 
         code, out, said = mltcp("detach", held.pid, "--json")
         assert (code, said) == (0, "")
-        assert [(each["now"], each["outcome"]) for each in json.loads(out)] == [
+        assert [(each["new"], each["outcome"]) for each in json.loads(out)] == [
             (FIRST_CC, "restored")
         ] * 2
         assert mltcp("detach", "--all") == (0, "", "Detached: nothing was attached.\n")

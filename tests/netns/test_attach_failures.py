@@ -20,10 +20,10 @@ from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.live.attach import switch
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
-from mltcp_tools.live.attach.select_access import reach_for
+from mltcp_tools.live.attach.select_access import select_access
 from mltcp_tools.live.attach.sockets import sockets
 from mltcp_tools.live.attach.switch import attach
-from mltcp_tools.live.attach.via_pidfd import Borrowing
+from mltcp_tools.live.attach.via_pidfd import ViaPidfd
 
 backend = backend_fixture(fresh_and_loaded)
 
@@ -44,7 +44,7 @@ def failing_at(backend: Backend, number: int) -> Backend:
 def test_a_tag_that_fails_puts_the_congestion_control_back(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(switch, "reach_for", Borrowing)
+    monkeypatch.setattr(switch, "select_access", ViaPidfd)
     with holder(3) as held:
         changes = attach(connections(held), JOB, "mltcp", failing_at(backend, 2))
         assert outcomes(changes) == ["switched", "failed", "switched"]
@@ -93,11 +93,11 @@ from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import sockets
 from mltcp_tools.live.attach.switch import attach
 from mltcp_tools.live.attach import switch
-from mltcp_tools.live.attach.via_pidfd import Borrowing
+from mltcp_tools.live.attach.via_pidfd import ViaPidfd
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Job
 
-switch.reach_for = Borrowing  # one socket after the other
+switch.select_access = ViaPidfd  # one socket after the other
 
 class Crashing(type(get_backend(sys.argv[1]))):
     calls = 0
@@ -142,7 +142,7 @@ def test_detach_after_a_forced_unload(backend: Backend) -> None:
         attach(found, JOB, "mltcp", backend)
         unload_by_force(backend)
         assert held.congestion_controls() == ["mltcp"] * 2
-        assert [(each.outcome, each.now) for each in detach()] == [("restored", FIRST_CC)] * 2
+        assert [(each.outcome, each.new) for each in detach()] == [("restored", FIRST_CC)] * 2
         assert held.congestion_controls() == [FIRST_CC] * 2
 
 
@@ -191,7 +191,7 @@ def test_two_at_once_leave_each_socket_with_one_job(backend: Backend) -> None:
         (sets,) = [list(recorded().values())]
         assert sets == [set(held.fds)]
         assert len(set(tags(backend).values())) == 1
-        assert {each.now for each in detach()} == {FIRST_CC}
+        assert {each.new for each in detach()} == {FIRST_CC}
         assert held.congestion_controls() == [FIRST_CC] * 40
 
 
@@ -218,7 +218,7 @@ for _ in range({size} // len(block)):
                 count += len(data)
         received.extend(str(count).encode())
 
-    reach_for(backend)  # what loads, loads before the transfer
+    select_access(backend)  # what loads, loads before the transfer
     with socket.create_server(("127.0.0.1", 0)) as listener:
         reader = threading.Thread(target=read, args=(listener,))
         reader.start()

@@ -36,11 +36,10 @@ from mltcp_tools.kernel.backends.bpf_sockets import (
 from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.live.attach import via_bpf_iter
-from mltcp_tools.live.attach.changes import Wanted
 from mltcp_tools.live.attach.jobs import announce
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.state import StateFiles
-from mltcp_tools.live.attach.switch import attach, attach_all
+from mltcp_tools.live.attach.switch import Wanted, attach, attach_all
 
 pytestmark = pytest.mark.bpf
 backend = backend_fixture(fresh_and_loaded, ["bpf"])
@@ -82,10 +81,10 @@ def test_no_process_is_touched(backend: Backend, monkeypatch: pytest.MonkeyPatch
         with holder(3) as here, holder(2, through=through) as there:
             found = [*connections(here), *connections(there)]
             assert len({each.netns for each in found}) == 2
-            monkeypatch.setattr(via_bpf_iter.Borrowing, "look", refuse)
-            monkeypatch.setattr(via_bpf_iter.Borrowing, "give", refuse)
-            monkeypatch.setattr(via_bpf_iter.Borrowing, "restore", refuse)
-            monkeypatch.setattr(via_bpf_iter.Borrowing, "tags", refuse)
+            monkeypatch.setattr(via_bpf_iter.ViaPidfd, "look", refuse)
+            monkeypatch.setattr(via_bpf_iter.ViaPidfd, "give", refuse)
+            monkeypatch.setattr(via_bpf_iter.ViaPidfd, "restore", refuse)
+            monkeypatch.setattr(via_bpf_iter.ViaPidfd, "tags", refuse)
             assert outcomes(attach(found, JOB, "mltcp", backend)) == ["switched"] * 5
             assert here.congestion_controls() == ["mltcp"] * 3
             assert there.congestion_controls() == ["mltcp"] * 2

@@ -148,7 +148,7 @@ def test_observing_changes_nothing_and_shows_all(
         job.tell(f"train 1000 0.1 {BURST}")
         assert main(["lab", "record", "-o", str(tmp_path / "after"), "--iterations", "10"]) == 0
         job.stop()
-        assert {each.now for each in detach()} == {base}
+        assert {each.new for each in detach()} == {base}
         assert job.ccs() == [base]
     capsys.readouterr()
     assert main(["report", str(tmp_path / "before"), str(tmp_path / "after")]) == 0

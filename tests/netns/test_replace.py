@@ -120,7 +120,7 @@ def test_replaced_under_connections_that_run(backend: Backend, edited: None) -> 
         assert listener.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16)[:11] == b"mltcp_reno\0"
         with inside(name):
             assert read_sysctl(DEFAULT) == "mltcp"
-        assert {each.now for each in detach()} == {FIRST_CC}
+        assert {each.new for each in detach()} == {FIRST_CC}
         with inside(name):
             write_sysctl(DEFAULT, "reno")
         by_itself.ask("choose", 0, "reno")

@@ -146,7 +146,7 @@ def _detach(jobs: list[str], say: Callable[[str], None]) -> None:
         say(f"{job}: {counted(restored[job], 'connection')} restored.")
     for each in done:
         if each.outcome == "failed":
-            say(f"{each.job}: {endpoint(*each.record.local)} is not restored: {each.reason}.")
+            say(f"{each.job}: {endpoint(*each.socket.local)} is not restored: {each.reason}.")
 
 
 def notify(state: str) -> None:

@@ -14,14 +14,14 @@ from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.watchlist import Watched
+from mltcp_tools.live.attach.access import DONE, Change
 from mltcp_tools.live.attach.all_jobs import is_tcp
-from mltcp_tools.live.attach.changes import DONE, Change, Outcome, Wanted
 from mltcp_tools.live.attach.classify import verdicts, wanted
 from mltcp_tools.live.attach.jobs import named_job
 from mltcp_tools.live.attach.processes import Process, processes
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket, socket_descriptors, sockets_of
 from mltcp_tools.live.attach.state import LOCK, StateFiles
-from mltcp_tools.live.attach.switch import attach_all
+from mltcp_tools.live.attach.switch import Outcome, Wanted, attach_all
 
 _RETRY_S = 5.0
 _DOUBT_S = 0.5

@@ -354,7 +354,7 @@ class Follower:
         for each in done:
             if each.outcome == "failed":
                 self._notices.say(
-                    f"{what}: {endpoint(*each.record.local)} is not restored: {each.reason}."
+                    f"{what}: {endpoint(*each.socket.local)} is not restored: {each.reason}."
                 )
         if restored := sum(each.outcome == "restored" for each in done):
             self._notices.say(f"{what}: {counted(restored, 'connection')} restored.")

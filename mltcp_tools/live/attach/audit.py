@@ -4,43 +4,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from mltcp_tools.base.units import endpoint
 from mltcp_tools.kernel.host import journal
+from mltcp_tools.live.attach.access import Change
 
 _NOTHING = ("planned", "gone")
 """Outcomes that changed no socket, and were not meant to."""
 
 
-@dataclass(frozen=True)
-class Changed:
-    """The outcome for one socket. old, new: the congestion control before and after."""
-
-    job: str
-    pid: int
-    local: tuple[str, int]
-    remote: tuple[str, int]
-    old: str
-    new: str
-    outcome: str
-    reason: str
-
-
-def audit(changes: Iterable[Changed]) -> None:
+def audit(changes: Iterable[Change]) -> None:
     """Log these, with the fields JOB, SOCKET, PROCESS and OUTCOME."""
     journal.log([_entry(each) for each in changes if each.outcome not in _NOTHING])
 
 
-def _entry(changed: Changed) -> tuple[str, dict[str, str]]:
-    socket = f"{endpoint(*changed.local)} {endpoint(*changed.remote)}"
-    why = f": {changed.reason}" if changed.reason else ""
+def _entry(change: Change) -> tuple[str, dict[str, str]]:
+    socket = f"{endpoint(*change.socket.local)} {endpoint(*change.socket.remote)}"
+    why = f": {change.reason}" if change.reason else ""
     fields = {
-        "JOB": changed.job,
+        "JOB": change.job,
         "SOCKET": socket,
-        "PROCESS": str(changed.pid),
-        "OUTCOME": changed.outcome,
-        "OLD": changed.old,
-        "NEW": changed.new,
+        "PROCESS": str(change.socket.pid),
+        "OUTCOME": change.outcome,
+        "OLD": change.old,
+        "NEW": change.new,
     }
-    return f"{changed.job}: {socket} {changed.old} -> {changed.new}, {changed.outcome}{why}", fields
+    return f"{change.job}: {socket} {change.old} -> {change.new}, {change.outcome}{why}", fields

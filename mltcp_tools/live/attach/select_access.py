@@ -14,13 +14,13 @@ from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN, Attached, kernel_sockets
 from mltcp_tools.kernel.backends.pins import Home
-from mltcp_tools.live.attach.access import Reach
+from mltcp_tools.live.attach.access import SocketAccess
 from mltcp_tools.live.attach.state import AttachedJob, SocketRecord
-from mltcp_tools.live.attach.via_bpf_iter import Iterating
-from mltcp_tools.live.attach.via_pidfd import Borrowing
+from mltcp_tools.live.attach.via_bpf_iter import ViaBpfIter
+from mltcp_tools.live.attach.via_pidfd import ViaPidfd
 
 
-def reach_for(backend: Backend) -> Reach:
+def select_access(backend: Backend) -> SocketAccess:
     """The best way to sockets whose tags the backend has: it works whether or not that is loaded.
 
     The module is told of sockets by descriptor, so its sockets are borrowed; so are all where the
@@ -28,8 +28,8 @@ def reach_for(backend: Backend) -> Reach:
     """
     if isinstance(backend, BpfBackend):
         with suppress(HostError):
-            return Iterating(backend, kernel_sockets())
-    return Borrowing(backend if backend.is_present() else None)
+            return ViaBpfIter(backend, kernel_sockets())
+    return ViaPidfd(backend if backend.is_present() else None)
 
 
 def with_caught(states: Sequence[AttachedJob]) -> list[AttachedJob]:

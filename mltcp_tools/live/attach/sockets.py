@@ -36,6 +36,16 @@ class Socket(TcpSocket):
     netns: int
     family: int
 
+    @property
+    def pid(self) -> int:
+        """The process's."""
+        return self.process.pid
+
+    @property
+    def start_ticks(self) -> int:
+        """The process's."""
+        return self.process.start_ticks
+
 
 def sockets(process: Process) -> list[Socket]:
     """The TCP sockets in the process's descriptors that belong to its network namespace, by fd.

@@ -1,40 +1,66 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Make the sockets of running processes flows of a job.
 
-What each ran before is on disk before it is touched; `restore` puts it back. The host decides how a
-socket is reached (see reach).
+What each ran before is on disk before it is touched; `restore` puts it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mltcp_tools.base.errors import MltcpError, UsageError
+from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.kernel.backends import checks
 from mltcp_tools.kernel.backends.base import Backend, Job
-from mltcp_tools.kernel.congestion_controls import OBSERVED
+from mltcp_tools.kernel.congestion_controls import NAMES, OBSERVED, observer_of
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.attach import privileges
-from mltcp_tools.live.attach.access import Gift, Reach, Result, Sight
-from mltcp_tools.live.attach.audit import Changed, audit
-from mltcp_tools.live.attach.changes import (
+from mltcp_tools.live.attach.access import (
     DONE,
     Change,
-    Outcome,
-    Wanted,
-    as_planned,
-    as_seen,
-    mark_taken,
-    name_for,
+    SocketAccess,
+    SocketState,
+    SwitchRequest,
 )
+from mltcp_tools.live.attach.audit import audit
 from mltcp_tools.live.attach.jobs import forget, named_job
 from mltcp_tools.live.attach.processes import is_running, process, processes
-from mltcp_tools.live.attach.select_access import reach_for
+from mltcp_tools.live.attach.select_access import select_access
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket, holders
 from mltcp_tools.live.attach.state import LOCK, AttachedJob, KnownFiles, SocketRecord, StateFiles
+
+_LOST = "it was switched, but the kernel doesn't show its tag; `mltcp detach` puts it back"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Sockets, the job that they are to belong to, and the congestion control they get.
+
+    find_job: called with what is on record when the job is set.
+    """
+
+    sockets: Sequence[Socket]
+    find_job: Callable[[StateFiles], Job]
+    congestion_control: str
+
+
+@dataclass
+class Outcome:
+    """The outcome for one job: the job and what came of each socket, or why nothing was done."""
+
+    job: Job | None = None
+    changes: list[Change] = field(default_factory=list)
+    error: MltcpError | OSError | None = None
+
+    def get(self) -> tuple[Job, list[Change]]:
+        """The job and the changes. Raises the error."""
+        if self.error is not None:
+            raise self.error
+        assert self.job is not None
+        return self.job, self.changes
 
 
 def attach(
@@ -46,7 +72,7 @@ def attach(
     files: StateFiles | None = None,
     move: bool | None = False,
 ) -> list[Change]:
-    """Give the sockets to the job under the congestion control; say what became of each.
+    """Give the sockets to the job under the congestion control; say what came of each.
 
     The job is set in the backend. move: what to do with sockets of another job: True takes them
     (what they ran first stays on record), False is refused with BusyError, None leaves them.
@@ -68,7 +94,6 @@ def attach_by_name(
     congestion_control: str,
     backend: Backend,
     dry_run: bool = False,
-    files: StateFiles | None = None,
     preferred: int | None = None,
     move: bool | None = False,
 ) -> tuple[Job, list[Change]]:
@@ -78,7 +103,7 @@ def attach_by_name(
         return named_job(name, backend, given, present, preferred=preferred)
 
     wanted = Wanted(sockets, job, congestion_control)
-    return attach_all([wanted], backend, dry_run, files, move)[0].get()
+    return attach_all([wanted], backend, dry_run, None, move)[0].get()
 
 
 def attach_all(
@@ -93,55 +118,42 @@ def attach_all(
     The kernel walks through its sockets once for all of them. The error of one job keeps no other
     from being attached.
     """
-    reach = reach_for(backend)
+    access = select_access(backend)
     with nullcontext() if dry_run else exclusive(LOCK):
         present = KnownFiles(files or StateFiles())
-        steps = [_Steps(each, backend, reach, present, move) for each in wanted]
+        steps = [_Steps(each, backend, access, present, move) for each in wanted]
         for each in steps:
             each.attempt(each.check)
-        _look(steps, reach)
+        _look(steps, access)
         for each in steps:
-            each.attempt(each.plan if dry_run else each.record)
+            each.attempt(each.plan)
+            if not dry_run:
+                each.attempt(each.record)
         if not dry_run:
-            results = reach.give([gift for each in steps for gift in each.gifts.values()])
+            results = access.give([request for each in steps for request in each.requests.values()])
             for each in steps:
-                each.change(results)
-            given = [sock for each in steps for sock in each.done()]
-            tags = reach.tags(given) if given else {}
+                each.take(results)
+            given = [change.socket for each in steps for change in each.done()]
+            tags = access.tags(given) if given else {}
             for each in steps:
                 each.read_back(tags)
                 each.settle()
+    outcomes = [each.outcome for each in steps]
     if not dry_run:
-        _audit(change for each in steps for change in each.outcome.changes)
-    return [each.outcome for each in steps]
+        audit(change for each in outcomes for change in each.changes)
+    return outcomes
 
 
-def _look(steps: Sequence[_Steps], reach: Reach) -> None:
+def _look(steps: Sequence[_Steps], access: SocketAccess) -> None:
     """Have each see what its sockets are; one job's that can't be reached hide no other's."""
     try:
-        sights = reach.look([sock for each in steps for sock in each.sockets])
+        states = access.look([sock for each in steps for sock in each.sockets])
     except (MltcpError, OSError):
         for each in steps:
             each.attempt(each.look)
     else:
         for each in steps:
-            each.see(sights)
-
-
-def _audit(changes: Iterable[Change]) -> None:
-    audit(
-        Changed(
-            each.job,
-            each.socket.process.pid,
-            each.socket.local,
-            each.socket.remote,
-            each.old,
-            each.new,
-            each.outcome,
-            each.reason,
-        )
-        for each in changes
-    )
+            each.states = states
 
 
 def require_ready(name: str, backend: Backend) -> None:
@@ -158,17 +170,17 @@ def require_ready(name: str, backend: Backend) -> None:
         raise MltcpError(f"{name} isn't loaded; run `mltcp load {name}`.")
 
 
-def _check(sockets: Iterable[Socket]) -> None:
-    """Raise unless these can be attached, as far as that shows without touching them."""
-    for each in sockets:
-        if each.state not in CAN_SEND:
-            raise UsageError(
-                f"Descriptor {each.fd} of process {each.process.pid} is in state {each.state};"
-                " only connections that can send are attached."
-            )
-
-
-_LOST = "it was switched, but the kernel doesn't show its tag; `mltcp detach` puts it back"
+def _name_for(name: str, old: str) -> str:
+    """Return what a socket that ran `old` is given; MltcpError, part of a sentence, if nothing
+    fits."""
+    if name != OBSERVED:
+        return name
+    if not (observer := observer_of(old)):
+        raise MltcpError(
+            f"MLTCP has no congestion control built on {old} to observe it with; `mltcp lab record"
+            " --job NAME=TARGET` sees such jobs from outside"
+        )
+    return observer
 
 
 def _still_open(records: Sequence[SocketRecord]) -> list[SocketRecord]:
@@ -185,7 +197,7 @@ def _still_open(records: Sequence[SocketRecord]) -> list[SocketRecord]:
 
 
 class _Steps:
-    """The steps of one job's attach: check, see, record, have changed, read back, settle.
+    """The steps of one job's attach: check, look, plan, record, take, read back, settle.
 
     outcome: of it all; once it has an error, the other steps do nothing.
     """
@@ -194,26 +206,24 @@ class _Steps:
         self,
         wanted: Wanted,
         backend: Backend,
-        reach: Reach,
+        access: SocketAccess,
         files: StateFiles,
         move: bool | None,
     ) -> None:
         self._wanted, self._name = wanted, wanted.congestion_control
-        self._backend, self._reach, self._files, self._move = backend, reach, files, move
+        self._backend, self._access, self._files, self._move = backend, access, files, move
         self.sockets = list({each.cookie: each for each in wanted.sockets}.values())
+        self.states: Mapping[int, SocketState] = {}
+        """Their states, by cookie."""
         self.outcome = Outcome()
-        self.gifts: dict[int, Gift] = {}
-        """By cookie, what is to be switched or tagged."""
-        self._sights: Mapping[int, Sight] = {}
-        self._states: list[AttachedJob] = []
+        self.requests: dict[int, SwitchRequest] = {}
+        """Of sockets to be switched or tagged, by cookie."""
+        self._attached: list[AttachedJob] = []
+        """All jobs on record before."""
         self._kept: dict[int, SocketRecord] = {}
-        """By cookie, what the job's file had before."""
+        """Of the job's file as it was before, by cookie."""
         self._recorded: dict[int, SocketRecord] = {}
-        """The bytes that were added to it before any change."""
-        self._new_here = True
-        """True: the job had no file."""
-        self._unchanged: set[int] = set()
-        """The cookies of those that then were not changed, or put back at once."""
+        """Added to that file before any change."""
 
     def attempt(self, step: Callable[[], None]) -> None:
         """Take the step, unless one before has failed; keep why this one fails."""
@@ -222,7 +232,7 @@ class _Steps:
                 step()
             except (MltcpError, OSError) as error:
                 self.outcome = Outcome(error=error)
-                self.sockets, self.gifts, self._recorded = [], {}, {}
+                self.sockets, self.requests, self._recorded = [], {}, {}
 
     @property
     def _job(self) -> Job:
@@ -232,45 +242,76 @@ class _Steps:
     def check(self) -> None:
         """Raise unless the sockets can be attached, as far as that shows without touching them."""
         require_ready(self._name, self._backend)
-        _check(self.sockets)
+        for each in self.sockets:
+            if each.state not in CAN_SEND:
+                raise UsageError(
+                    f"Descriptor {each.fd} of process {each.process.pid} is in state {each.state};"
+                    " only connections that can send are attached."
+                )
 
     def look(self) -> None:
         """See what its own sockets are, as they can't be seen with all others'."""
-        self.see(self._reach.look(self.sockets))
-
-    def see(self, sights: Mapping[int, Sight]) -> None:
-        """Know what the sockets are."""
-        self._sights = sights
-
-    def _find(self) -> list[Change]:
-        """Its sockets as they are, now that the job is known; an outcome to come is open."""
-        self.outcome.job = job = self._wanted.find_job(self._files)
-        self._states = self._files.read()
-        firsts = {each.cookie: each.old for state in self._states for each in state.sockets}
-        looked = [
-            as_seen(each, job.name, self._sights[each.cookie], firsts) for each in self.sockets
-        ]
-        tagged = {cookie: each.job for cookie, each in self._sights.items() if each.job}
-        return mark_taken(looked, tagged, self._states, self._move)
+        self.states = self._access.look(self.sockets)
 
     def plan(self) -> None:
-        """Say what would be done."""
-        self.outcome.changes = [as_planned(each, self._name) for each in self._find()]
+        """Find the job, and what is to be done to each socket; BusyError, see `attach`."""
+        self.outcome.job = self._wanted.find_job(self._files)
+        self._attached = self._files.read()
+        names = {each.job.id: each.job.name for each in self._attached}
+        owners = {  # the kernel may have caught a socket that isn't on record yet
+            cookie: names[state.job] for cookie, state in self.states.items() if state.job in names
+        }
+        owners |= {s.cookie: each.job.name for each in self._attached for s in each.sockets}
+        firsts = {s.cookie: s.old for each in self._attached for s in each.sockets}
+        self.outcome.changes = [self._planned(each, owners, firsts) for each in self.sockets]
+        taken = Counter(each.before for each in self.outcome.changes if each.before)
+        if taken and self._move is False:
+            listed = ", ".join(
+                f"{owner} -> {self._job.name} ({count} connections)"
+                for owner, count in taken.items()
+            )
+            raise BusyError(
+                f"Nothing was changed: these already belong to another job: {listed}; give --move"
+                " to take them, or `mltcp detach` them first."
+            )
+
+    def _planned(
+        self, sock: Socket, owners: Mapping[int, str], firsts: Mapping[int, str]
+    ) -> Change:
+        """owners: the name of each socket's job, firsts: what each ran first, both by cookie."""
+        state, name = self.states[sock.cookie], self._job.name
+        if state.gone:
+            return Change(sock, name, state.name, "", "gone", state.gone)
+        first = ""
+        if state.name in NAMES:  # else somebody has switched it since it was attached, if it was
+            first = firsts.get(sock.cookie, state.first)
+        owner = owners.get(sock.cookie, name)
+        before = owner if owner != name else ""
+        change = Change(sock, name, state.name, state.name, "planned", before=before, first=first)
+        if before and self._move is None:
+            reason = f"it belongs to job {owner}; `mltcp attach --move` takes it"
+            return replace(change, outcome="taken", reason=reason)
+        try:
+            new = _name_for(self._name, first or state.name)
+        except MltcpError as error:
+            return replace(change, outcome="failed", reason=str(error))
+        if state.name == new and state.job == self._job.id:  # as the kernel has caught it
+            return replace(change, outcome="tagged")
+        self.requests[sock.cookie] = SwitchRequest(sock, self._job, state.name, new)
+        return replace(change, new=new)
 
     def record(self) -> None:
         """Write what the sockets run now, and set the job. On an error neither stays."""
-        changes = self._find()
-        for state in self._states:
-            if state.job.id == self._job.id and state.job.name != self._job.name:
-                raise UsageError(f"Job {self._job.id} is already attached as {state.job.name!r}.")
-        before = next((each for each in self._states if each.job.name == self._job.name), None)
-        self._new_here = before is None
+        for each in self._attached:
+            if each.job.id == self._job.id and each.job.name != self._job.name:
+                raise UsageError(f"Job {self._job.id} is already attached as {each.job.name!r}.")
+        before = self._before()
         self._kept = {each.cookie: each for each in _still_open(before.sockets)} if before else {}
-        for change in changes:
-            if not change.outcome:
-                self._recorded[change.socket.cookie] = self._record(change)
-                self._wish(change)
-        self.outcome.changes = changes
+        self._recorded = {
+            each.socket.cookie: self._record(each)
+            for each in self.outcome.changes
+            if each.outcome in ("planned", "tagged")
+        }
         if not self._recorded:
             return
         self._files.write(self._state(self._kept | self._recorded))
@@ -285,13 +326,21 @@ class _Steps:
         if before and before.job.id != self._job.id:  # the name has a new id
             forget(before, self._files)
 
+    def _before(self) -> AttachedJob | None:
+        """The job's own record before."""
+        return next((each for each in self._attached if each.job.name == self._job.name), None)
+
     def _record(self, change: Change) -> SocketRecord:
         sock = change.socket
-        pid, start_ticks, fd = self._holder(sock)
+        holder = sock
+        # Another process that shares the socket may be a child that soon ends.
+        kept = self._kept.get(sock.cookie)
+        if kept and is_running(kept.pid, kept.start_ticks):
+            holder = kept
         return SocketRecord(
-            pid=pid,
-            start_ticks=start_ticks,
-            fd=fd,
+            pid=holder.pid,
+            start_ticks=holder.start_ticks,
+            fd=holder.fd,
             netns=sock.netns,
             inode=sock.inode,
             cookie=sock.cookie,
@@ -299,66 +348,31 @@ class _Steps:
             remote=sock.remote,
             # Where it runs what we gave it, what was there before that; else what it runs.
             old=change.first or change.old,
-            new=self._new(change),
+            new=change.new,
         )
 
-    def _wish(self, change: Change) -> None:
-        """Have it changed, unless it is what it is to be, as what the kernel has caught is."""
-        cookie = change.socket.cookie
-        with suppress(MltcpError):  # nothing fits
-            given = name_for(self._name, change)
-            if change.old != given or self._sights[cookie].job != self._job.id:
-                self.gifts[cookie] = Gift(change.socket, change.old, given, self._job.id)
-
-    def _new(self, change: Change) -> str:
-        """Return what the socket is to run; what it runs, where nothing fits."""
-        with suppress(MltcpError):
-            return name_for(self._name, change)
-        return change.old
-
-    def _holder(self, sock: Socket) -> tuple[int, int, int]:
-        """Pid, start and descriptor by which to find the socket again.
-
-        Those that are recorded, as long as that process runs: another one that shares the socket
-        may be a child that soon ends.
-        """
-        kept = self._kept.get(sock.cookie)
-        if kept and is_running(kept.pid, kept.start_ticks):
-            return kept.pid, kept.start_ticks, kept.fd
-        return sock.process.pid, sock.process.start_ticks, sock.fd
-
-    def change(self, results: Mapping[int, Result]) -> None:
-        """Know what became of those that were to be changed."""
+    def take(self, results: Mapping[int, Change]) -> None:
+        """Know what came of those that were to be changed."""
         self.outcome.changes = [
-            each if each.outcome else self._changed(each, results) for each in self.outcome.changes
+            replace(results[cookie], before=each.before, first=each.first)
+            if (cookie := each.socket.cookie) in self.requests
+            else each
+            for each in self.outcome.changes
         ]
 
-    def _changed(self, change: Change, results: Mapping[int, Result]) -> Change:
-        cookie = change.socket.cookie
-        if cookie not in self.gifts:
-            planned = as_planned(change, self._name)
-            if planned.outcome == "failed":
-                self._unchanged.add(cookie)
-                return planned
-            return replace(planned, outcome="tagged")
-        result, given = results[cookie], self.gifts[cookie].name
-        if result.outcome == "done":
-            outcome = "tagged" if change.old == given else "switched"
-            return replace(change, new=given, outcome=outcome)
-        if not result.changed:
-            self._unchanged.add(cookie)
-        return replace(change, outcome=result.outcome, reason=result.reason)
-
-    def done(self) -> list[Socket]:
-        """The sockets that are attached, for all that is known."""
-        return [each.socket for each in self.outcome.changes if each.outcome in DONE]
+    def done(self) -> list[Change]:
+        """The changes of sockets that are attached, for all that is known."""
+        return [each for each in self.outcome.changes if each.outcome in DONE]
 
     def read_back(self, tags: Mapping[int, int]) -> None:
         """Believe only what the kernel shows: each socket with its tag."""
-        if self.outcome.error is not None:
-            return
-        lost = [each for each in self.done() if tags.get(each.cookie) != self._job.id]
-        again = self._reach.look(lost) if lost else {}
+        lost = {
+            each.socket.cookie
+            for each in self.done()
+            if tags.get(each.socket.cookie) != self._job.id
+        }
+        sockets = [each for each in self.sockets if each.cookie in lost]
+        again = self._access.look(sockets) if sockets else {}
         self.outcome.changes = [
             replace(
                 each,
@@ -372,28 +386,31 @@ class _Steps:
 
     def settle(self) -> None:
         """Take out of the record what wasn't changed, here and in the jobs that sockets left."""
-        changed = {
-            cookie: record
-            for cookie, record in self._recorded.items()
-            if cookie not in self._unchanged
-        }
         if not self._recorded:
             return
+        unchanged = {
+            each.socket.cookie
+            for each in self.outcome.changes
+            if each.outcome not in DONE and each.new in ("", each.old)
+        }
+        changed = {
+            cookie: record for cookie, record in self._recorded.items() if cookie not in unchanged
+        }
         if records := self._kept | changed:
-            if self._unchanged:
+            if len(changed) < len(self._recorded):
                 self._files.write(self._state(records))
-        elif self._new_here:
+        elif self._before() is None:
             forget(self._state({}), self._files)
         else:  # new connections may be caught for it
             self._files.write(self._state({}))
-        for state in self._states:
-            left = tuple(each for each in state.sockets if each.cookie not in changed)
-            if state.job.name == self._job.name or len(left) == len(state.sockets):
+        for each in self._attached:
+            left = tuple(record for record in each.sockets if record.cookie not in changed)
+            if each.job.name == self._job.name or len(left) == len(each.sockets):
                 continue
             if left:
-                self._files.write(replace(state, sockets=left))
+                self._files.write(replace(each, sockets=left))
             else:
-                forget(state, self._files)
+                forget(each, self._files)
 
     def _state(self, records: dict[int, SocketRecord]) -> AttachedJob:
         return AttachedJob(self._job, self._backend.name, tuple(records.values()))

@@ -15,14 +15,17 @@ from pathlib import Path
 import pytest
 
 from mltcp_tools.kernel.host import journal
-from mltcp_tools.live.attach.audit import Changed, audit
+from mltcp_tools.live.attach.access import Change
+from mltcp_tools.live.attach.audit import audit
+from mltcp_tools.live.attach.state import SocketRecord
 
 JOURNALD = Path("/lib/systemd/systemd-journald")
-ENTRY = Changed(
-    "gpt2", 42, ("10.0.0.1", 1000), ("10.0.0.2", 2000), "cubic", "mltcp", "switched", ""
-)
+RECORD = SocketRecord(42, 1, 3, 4, 5, 6, ("10.0.0.1", 1000), ("10.0.0.2", 2000), "cubic", "mltcp")
+ENTRY = Change(RECORD, "gpt2", "cubic", "mltcp", "switched")
 LOGS = f"""
-from mltcp_tools.live.attach.audit import Changed, audit
+from mltcp_tools.live.attach.access import Change
+from mltcp_tools.live.attach.audit import audit
+from mltcp_tools.live.attach.state import SocketRecord
 from mltcp_tools.kernel.host import journal
 import sys
 sys.argv = ["/usr/bin/mltcp", "attach", "a job"]
@@ -89,7 +92,7 @@ def test_a_journal_that_takes_nothing_holds_nobody_up(
 def test_what_was_only_planned_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[object] = []
     monkeypatch.setattr(journal, "log", logged.extend)
-    audit([Changed(**vars(ENTRY) | {"outcome": each}) for each in ("planned", "gone", "failed")])
+    audit([Change(**vars(ENTRY) | {"outcome": each}) for each in ("planned", "gone", "failed")])
     assert len(logged) == 1
 
 
