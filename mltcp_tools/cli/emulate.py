@@ -7,6 +7,7 @@ import click
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.options import BYTES, FRACTION, SECONDS, shown_option
+from mltcp_tools.cli.text import examples
 from mltcp_tools.lab.emulator.job import DIRECTIONS, MAX_BURSTS, MAX_FLOWS, Direction
 
 DEFAULT_PORT = 5301
@@ -15,32 +16,32 @@ DEFAULT_DURATION_S = 10.0
 
 @click.group()
 def command() -> None:
-    """Emulate training jobs: compute, send a burst, and again."""
+    """Emulate training jobs: compute, send a burst, and repeat."""
 
 
-@command.command()
+@command.command(epilog=examples("mltcp lab emulate server", "mltcp lab emulate server --cc dctcp"))
 @shown_option(
     "--port",
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
-    help="Port to listen on; 0 for any free one.",
+    help="TCP port to listen on; 0: any free one.",
 )
-@click.option("--bind", metavar="ADDRESS", help="Listen on this address only.")
+@click.option("--bind", metavar="ADDRESS", help="Address to listen on.  [default: all]")
 @shown_option(
     "--timeout",
     type=SECONDS,
     default="10s",
-    help="Drop a client that owes data and is silent for this long.",
+    help="Time after which a silent client that owes data is dropped.",
 )
 @click.option("--one-off", is_flag=True, help="End after the first client.")
 @click.option(
     "--cc",
     metavar="NAME",
-    help="Congestion control of this side. One that needs ECN, such as dctcp, must be set at both"
-    " ends when a connection is made.",
+    help="Congestion control of this side; for dctcp, which needs ECN, name it on both sides."
+    "  [default: the host's]",
 )
 def server(port: int, bind: str | None, timeout: float, one_off: bool, cc: str | None) -> None:
-    """Receive the bursts of any number of clients, in sequence or at the same time."""
+    """Receive the bursts of any number of `mltcp lab emulate client`, until Ctrl-C."""
     from mltcp_tools.lab.emulator.entry import run_server
 
     run_server(
@@ -53,10 +54,15 @@ def server(port: int, bind: str | None, timeout: float, one_off: bool, cc: str |
     )
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "mltcp lab emulate client 10.0.1.2 --bytes 2.5MB --compute 170ms",
+        "mltcp lab emulate client 10.0.1.2 --bytes 10MB --compute 1s --iterations 50 --cc mltcp",
+    )
+)
 @click.argument("host")
 @shown_option(
-    "--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, help="Port of the server."
+    "--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, help="TCP port of the server."
 )
 @click.option(
     "--bytes", "size", type=BYTES, required=True, help="Bytes per iteration, such as 2.5MB."
@@ -86,29 +92,38 @@ def server(port: int, bind: str | None, timeout: float, one_off: bool, cc: str |
     "--direction",
     type=click.Choice(DIRECTIONS),
     default=DIRECTIONS[0],
-    help="Direction of the bytes: from this side, or as many from each side at the same time.",
+    help="Direction of the bytes: send, or both (as many from each side at the same time).",
 )
-@click.option("--iterations", type=click.IntRange(1), help="End after this many iterations.")
+@click.option(
+    "--iterations",
+    type=click.IntRange(1),
+    help="Number of iterations.  [default: as many as fit into --duration]",
+)
 @click.option(
     "--duration",
     type=SECONDS,
-    help="Begin no iteration later than this.  [default: 10s, without --iterations]",
+    help="Time after which no iteration begins, such as 60s.  [default: 10s, without --iterations]",
 )
-@shown_option("--seed", type=click.IntRange(0), default=1, help="Seed of the jitter.")
+@shown_option("--seed", type=click.IntRange(0), default=1, help="Random seed of the jitter.")
 @click.option(
     "--period",
     type=SECONDS,
-    help="Communicate once per this time, as `mltcp plan` says; a burst that is early waits.",
+    help="Time between the slots in which bursts begin, as `mltcp plan score` computes it."
+    "  [default: bursts begin after computing]",
 )
-@click.option("--shift", type=SECONDS, help="Time from the start to the first slot; with --period.")
-@click.option("--cc", metavar="NAME", help="Congestion control of the sending sockets.")
+@click.option(
+    "--shift", type=SECONDS, help="Time from the start to the first slot; needs --period."
+)
+@click.option(
+    "--cc", metavar="NAME", help="Congestion control of the sending sockets.  [default: the host's]"
+)
 @shown_option("--job", default="job", help="Name of the job in the result.")
 @click.option(
     "--trace",
     type=SECONDS,
-    help="Time between samples of the sockets' TCP state during bursts, at least 1ms; in --json.",
+    help="Time between samples of TCP state in --json, at least 1ms.  [default: no samples]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result document, nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the result, as JSON.")
 def client(
     host: str,
     port: int,
@@ -128,7 +143,7 @@ def client(
     trace: float | None,
     as_json: bool,
 ) -> None:
-    """Run one periodic job against the server at HOST."""
+    """Run a periodic job: compute, send a burst to the server at HOST, and repeat."""
     from mltcp_tools.lab.emulator.client import ClientOptions
     from mltcp_tools.lab.emulator.entry import run_client
     from mltcp_tools.lab.emulator.job import JobSpec

@@ -33,22 +33,33 @@ def _milliseconds(text: object) -> int:
 
 EITHER = (
     click.argument("experiment", shell_complete=completing.EXPERIMENTS),
-    output_folder("Run folder, new or empty; of a matrix, the folder of all.  [default: in runs/]"),
-    list_option("--only", metavar="X,Y,…", help="Of a matrix, run only these scenarios."),
-    list_option(
-        "--variants",
-        metavar="A,B,…",
-        help="Run only these variants.",
+    output_folder("Run folder to write, new or empty.  [default: one in runs/]"),
+    list_option("--only", metavar="X,Y,…", help="Scenarios of a matrix to run.  [default: all]"),
+    list_option("--variants", metavar="A,B,…", help="Variants to run.  [default: all]"),
+    click.option(
+        "--iterations",
+        type=click.IntRange(1),
+        help="Number of iterations of each job.  [default: the experiment's]",
     ),
-    click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
-    click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
-    click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's."),
-    click.option("--no-alone", is_flag=True, help="Don't run each job alone on the link."),
+    click.option(
+        "--repetitions",
+        type=click.IntRange(1),
+        help="Number of runs of all variants, each with other random numbers.  [default: the"
+        " experiment's]",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0), help="Random seed.  [default: the experiment's]"
+    ),
+    click.option(
+        "--no-alone",
+        is_flag=True,
+        help="Leave out the runs of each job alone on the link, and with them the bound.",
+    ),
     shown_option(
         "--trace",
         type=Quantity("time", _milliseconds),
         default="2ms",
-        help="Time between TCP samples in the first repetition, up to 1s; 0 for none.",
+        help="Time between samples of TCP state in the first repetition, up to 1s; 0: no samples.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )

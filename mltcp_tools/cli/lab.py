@@ -13,11 +13,11 @@ from mltcp_tools.cli.lazy import LazyGroup
     sections={
         "Commands": {
             "emulate": "Run one side of an emulated training job over TCP.",
-            "record": "Record the iterations of attached jobs for `mltcp report`.",
-            "profile": "Show what jobs send per iteration, from runs or captures.",
-            "priorities": "Order jobs' bursts, and give each its priority.",
+            "record": "Record the iterations of jobs on this host, for `mltcp report`.",
+            "profile": "Show what each job sends in an iteration.",
+            "priorities": "Order the bursts of jobs, and set each job's priority.",
         }
     },
 )
 def command() -> None:
-    """Emulate jobs, record and profile them, give them priorities."""
+    """Emulate, record, profile and prioritize jobs."""

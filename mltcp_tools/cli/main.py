@@ -19,62 +19,66 @@ from mltcp_tools.cli.lazy import LazyGroup
 
 SECTIONS = {
     "Operating": {
-        "doctor": "Say what this host has and lacks, with the fix for each.",
+        "doctor": "Check what this host has and lacks, with fixes.",
         "load": "Register the MLTCP congestion controls with the kernel.",
-        "unload": "Take the MLTCP congestion controls out of the kernel.",
-        "status": "Show what is loaded, its jobs and flows, as read back.",
-        "connections": "Show training processes and the kinds of their connections.",
+        "unload": "Remove the MLTCP congestion controls from the kernel.",
+        "status": "Show what is loaded, the jobs, and the flows.",
+        "connections": "Show the TCP connections of training processes.",
         "attach": "Assign connections of running processes to a job.",
         "detach": "Restore the congestion control of attached connections.",
-        "watch": "Show attached jobs as they run.",
-        "trial": "Prove on running jobs whether mltcp helps them.",
-        "agent": "Follow training processes by rules, as a daemon.",
-        "report": "Evaluate or compare run folders.",
+        "watch": "Show the iteration times of attached jobs as they run.",
+        "trial": "Measure on running jobs whether MLTCP helps them.",
+        "agent": "Attach connections of training processes by rules, as a daemon.",
+        "report": "Report the results of a run folder, or compare two.",
     },
     "Trying it out": {
         "simulate": "Run experiments in virtual time, without root.",
-        "testbed": "Run experiments over a bottleneck made of network namespaces.",
+        "testbed": "Run experiments with real TCP, on namespaces or hosts.",
     },
-    "Experimenting, and the companions": {
-        "lab": "Emulate jobs, record and profile them, give them priorities.",
-        "plan": "Say which jobs fit together, and when each should start.",
+    "Experiments and companions": {
+        "lab": "Emulate, record, profile and prioritize jobs.",
+        "plan": "Plan which jobs share links, and when each sends.",
         "collectives": "Sum gradients with less traffic, and compare all-reduces.",
         "cluster": "Simulate whole clusters and their schedulers.",
     },
-    "Else": {
+    "Other": {
         "completion": "Print the completion script of a shell.",
     },
 }
 """The commands in the order in which help shows them."""
 
-EPILOG = """\b
-Exit codes:
+EXIT_CODES = """\
   0    done
   1    failed while running
-  2    wrong usage: an option, a file of an experiment or a plan, an unusable run folder
-  3    the host lacks a capability, a kernel feature or a tool
-  4    a name is taken or something is still in use
-  130  interrupted
-
-Set MLTCP_DEBUG=1 to see the traceback of an error, NO_COLOR=1 for text without colours."""
+  2    wrong usage: an option, an experiment's or a plan's file, an unusable run folder
+  3    this host lacks a capability, a kernel feature or a tool
+  4    a name is taken, or something is still in use
+  130  interrupted"""
+ENVIRONMENT = """\
+  MLTCP_SSH     command that reaches a host (default: ssh -o BatchMode=yes …)
+  MLTCP_REMOTE  command of mltcp on that host, such as "sudo -n mltcp" (default: mltcp)
+  MLTCP_DEBUG   1: show the traceback of an error
+  NO_COLOR      1: print without colours"""
 
 
 @click.group(
     cls=LazyGroup,
     sections=SECTIONS,
     hidden=("serve",),
-    epilog=EPILOG,
+    epilog=f"\b\nExit codes:\n{EXIT_CODES}\n\n\b\nEnvironment:\n{ENVIRONMENT}",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="mltcp", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Keep the network bursts of training jobs out of each other's way.
-
-    Load the MLTCP congestion controls, try them on emulated jobs, and see what they gain.
+    """Make the network bursts of training jobs avoid each other, using TCP congestion control.
 
     \b
-    mltcp simulate four-jobs              four jobs on one link, in virtual time
-    mltcp attach train.py --job gpt2      switch the connections of running processes
+    Examples:
+      mltcp simulate four-jobs                four jobs on one link, in virtual time, without root
+      mltcp load                              register the MLTCP congestion controls
+      mltcp attach train.py --job gpt2        switch the connections of running processes
+      mltcp trial --job gpt2                  measure whether it helps
+      mltcp unload --everything               remove all of MLTCP from this host
     """
 
 

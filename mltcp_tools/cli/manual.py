@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from mltcp_tools import __version__
-from mltcp_tools.cli.main import COMMANDS, EPILOG, SECTIONS, cli
+from mltcp_tools.cli.main import COMMANDS, ENVIRONMENT, EXIT_CODES, SECTIONS, cli
 
 _VERBATIM = "\b"
 
@@ -48,10 +48,8 @@ def _overview(ctx: click.Context) -> str:
         lines.append(f".SH {_quoted(title.upper())}")
         for name in names:
             lines += [".TP", rf"\fBmltcp\-{_escaped(name)}\fR(1)", _inline(COMMANDS[name])]
-    codes, _, environment = EPILOG.partition("Set MLTCP_DEBUG")
-    codes = codes.replace("Exit codes:\n", "")
-    lines += [".SH EXIT STATUS", *_text(codes), ".SH ENVIRONMENT"]
-    return _joined([*lines, *_text("Set MLTCP_DEBUG" + environment)])
+    lines += [".SH EXIT STATUS", *_text(_VERBATIM + EXIT_CODES)]
+    return _joined([*lines, ".SH ENVIRONMENT", *_text(_VERBATIM + ENVIRONMENT)])
 
 
 def _page(ctx: click.Context, name: str, command: click.Command) -> str:
@@ -106,7 +104,7 @@ def _options(ctx: click.Context, command: click.Command, heading: str = ".SH") -
 
 
 def _epilog(command: click.Command, heading: str = ".SH") -> list[str]:
-    return [f"{heading} NOTES", *_text(command.epilog)] if command.epilog else []
+    return [f"{heading} EXAMPLES", *_text(command.epilog)] if command.epilog else []
 
 
 def _text(text: str) -> list[str]:

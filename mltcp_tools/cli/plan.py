@@ -11,6 +11,7 @@ import click
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.options import FRACTION, RATE, SECONDS, list_option, shown_option
+from mltcp_tools.cli.text import examples
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.planning.coflows_fabric import Policy
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """Plan which jobs share links and by how much to shift each, and in which order they send."""
+    """Plan which jobs share links, by how much to shift each, and in which order they send."""
 
 
 _tolerance_option = shown_option(
     "--tolerance",
     type=FRACTION,
     default="1%",
-    help="By how much iterations may be stretched to have a common multiple.",
+    help="Share by which iterations may be stretched to find a common multiple of their times.",
 )
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 
 
 def _show(document: dict[str, Any], text: str, as_json: bool) -> None:
@@ -37,18 +38,22 @@ def _show(document: dict[str, Any], text: str, as_json: bool) -> None:
         click.echo(text, nl=False)
 
 
-@command.command()
+@command.command(
+    epilog=examples("mltcp plan score runs/four-jobs", "mltcp plan score jobs.yaml --rate 10gbit")
+)
 @click.argument("jobs", type=click.Path(path_type=Path))
-@click.option("--rate", type=RATE, help="Rate of the link.  [default: the one that JOBS names]")
+@click.option(
+    "--rate", type=RATE, help="Rate of the link, such as 10gbit.  [default: the one in JOBS]"
+)
 @click.option(
     "--variant",
-    help="Variant of a run folder to take the jobs from.  [default: alone]",
+    help="Variant of the run folder that the jobs are taken from.  [default: alone]",
 )
 @click.option(
     "--time-limit",
     type=SECONDS,
-    help="Time limit of the solver.  [default: 10 ms times the square of the number of jobs, 20 s"
-    " at most]",
+    help="Time limit of the solver, such as 20s.  [default: 10 ms times the square of the number of"
+    " jobs, up to 20 s]",
 )
 @_tolerance_option
 @_json_option
@@ -60,11 +65,11 @@ def score(
     tolerance: float,
     as_json: bool,
 ) -> None:
-    """Score how well JOBS fit on one link, and by how much to shift each.
+    """Score how well JOBS share one link, and compute the time shift of each (Cassini).
 
-    JOBS is a run folder of `mltcp testbed run` or `mltcp lab record`, or a YAML file of profiles
-    (`mltcp lab profile` makes one). A score of 1 means that their bursts never ask for more than
-    the link's rate.
+    JOBS is a run folder of `mltcp testbed run` or `mltcp lab record`, or a YAML file of profiles,
+    as `mltcp lab profile` writes it. A score of 1 means that with these shifts the jobs together
+    never need more than the link's rate.
     """
     from mltcp_tools.lab.planning.link import score_link
     from mltcp_tools.lab.planning.reading import read_source
@@ -78,7 +83,7 @@ def score(
     _show(plan.to_json(), render_link(plan), as_json)
 
 
-@command.command()
+@command.command(epilog=examples("mltcp plan cluster mltcp_tools/lab/planning/examples/racks.yaml"))
 @click.argument("file", type=click.Path(path_type=Path))
 @shown_option(
     "--time-limit",
@@ -89,9 +94,10 @@ def score(
 @_tolerance_option
 @_json_option
 def cluster(file: Path, time_limit: float, tolerance: float, as_json: bool) -> None:
-    """Rank the candidate placements in FILE by their mean score, and shift the jobs of each.
+    """Rank placements of jobs in a cluster by their mean score, with each job's time shift.
 
-    FILE is YAML with links, jobs and placements; mltcp_tools/lab/planning/topology.py describes it.
+    FILE is YAML with links, jobs and candidate placements;
+    mltcp_tools/lab/planning/topology.py describes it.
     """
     from mltcp_tools.lab.planning.cluster import plan_cluster
     from mltcp_tools.lab.planning.cluster import to_json as document
@@ -104,27 +110,32 @@ def cluster(file: Path, time_limit: float, tolerance: float, as_json: bool) -> N
     _show(document(plans), render_cluster(plans), as_json)
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "mltcp plan coflows trace.txt", "mltcp plan coflows trace.txt --order BSSI,fair"
+    )
+)
 @click.argument("file", type=click.Path(path_type=Path))
-@shown_option("--rate", type=RATE, default="1gbit", help="Rate of every port.")
+@shown_option("--rate", type=RATE, default="1gbit", help="Rate of each port, such as 10gbit.")
 @click.option(
-    "--online", is_flag=True, help="Coflows arrive when FILE says; else all are there at the start."
+    "--online",
+    is_flag=True,
+    help="Let coflows arrive at the times in FILE.  [default: all at the start]",
 )
 @list_option(
     "--order",
     "policies",
     allowed=("BSSI", "FIFO", "SEBF", "fair"),
     metavar="ORDER,…",
-    help="Compute only these: BSSI, FIFO, SEBF, fair.  [default: all]",
+    help="Orders to compute: BSSI (Sincronia), FIFO, SEBF (Varys), fair (sharing).  [default: all]",
 )
 @_json_option
 def coflows(
     file: Path, rate: float, online: bool, policies: tuple[Policy, ...], as_json: bool
 ) -> None:
-    """Order the coflows in FILE (Sincronia), and compute how long they take.
+    """Order coflows (Sincronia), and compute their completion times.
 
-    FILE is a trace in the format of coflow-benchmark. BSSI is Sincronia's order, SEBF that of
-    Varys, and fair what fair sharing gives (mltcp_tools/lab/planning/coflows_fabric.py).
+    FILE is a trace in the format of coflow-benchmark.
     """
     from mltcp_tools.lab.planning.coflows_fabric import POLICIES
     from mltcp_tools.lab.planning.coflows_text import plan_coflows, render_coflows

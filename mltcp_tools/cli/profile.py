@@ -13,42 +13,51 @@ import click
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import format_bytes
 from mltcp_tools.cli.options import RATE, SECONDS, list_option, output_file
-from mltcp_tools.cli.text import say
+from mltcp_tools.cli.text import examples, say
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.profiling.profile import Profile
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "mltcp lab profile runs/four-jobs -o jobs.yaml",
+        "mltcp lab profile --pcap jobs.pcap --select gpt2=10.0.0.1,10.0.0.2 --select bert=:29500",
+    )
+)
 @click.argument("source", metavar="[RUN]", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--variant",
-    help="Variant of a run folder to take the jobs from.  [default: alone]",
+    help="Variant of the run folder that the jobs are taken from.  [default: alone]",
 )
-@list_option("--job", "names", metavar="NAME,…", help="Only these jobs of RUN or of the capture.")
+@list_option("--job", "names", metavar="NAME,…", help="Jobs to show.  [default: all]")
 @click.option(
     "--pcap",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Take the jobs from this packet capture (pcap or pcapng, also compressed by gzip).",
+    help="Packet capture to take the jobs from instead of RUN (pcap or pcapng, also gzipped).",
 )
 @click.option(
     "--select",
     "selected",
     multiple=True,
     metavar="NAME=WHERE",
-    help="A job of the capture (repeatable): NAME=10.0.0.1,10.0.0.2, the hosts at"
-    " one end of its connections; NAME=10.0.1.0/24; NAME=:5001, a port; or NAME=10.0.0.1:5001, a"
-    " port at either end of a host's connections.",
+    help="Connections of a job in the capture; repeatable. WHERE is a list of hosts at one end"
+    " (10.0.0.1,10.0.0.2), a network (10.0.1.0/24), a port (:5001), or a host's port"
+    " (10.0.0.1:5001).  [default: each sending host is a job]",
 )
 @click.option(
     "--rate",
     type=RATE,
-    help="Rate of the link; phases that exceed it in one direction are pointed out.",
+    help="Rate of the link, such as 10gbit; phases that exceed it in one direction are named.",
 )
-@click.option("--near", type=SECONDS, help="Time of an iteration, give or take a fifth.")
-@output_file("Write the profiles to this YAML file, which `mltcp plan` reads.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option(
+    "--near",
+    type=SECONDS,
+    help="Rough iteration time, within a fifth, such as 500ms.  [default: detected]",
+)
+@output_file("Write the profiles to this YAML file, for `mltcp plan score`.")
+@click.option("--json", "as_json", is_flag=True, help="Print the profiles as JSON.")
 def command(
     source: Path | None,
     variant: str | None,
@@ -60,11 +69,10 @@ def command(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what the jobs of RUN, or of a packet capture, send in an iteration, and when.
+    """Show what each job sends in an iteration, and when, from a run folder or a packet capture.
 
-    RUN is a folder of `mltcp lab record` or `mltcp testbed run`, or a YAML file of profiles, which
-    is checked. Bytes are TCP payload; in a capture, retransmitted bytes count once. The two
-    directions are never added up, because a link carries its full rate in each.
+    RUN is a folder of `mltcp lab record` or `mltcp testbed run`, or a YAML file of profiles to
+    check. Bytes are TCP payload without retransmissions, counted separately for each direction.
     """
     from mltcp_tools.lab.planning.reading import read_source, write_profiles
 

@@ -19,43 +19,50 @@ from mltcp_tools.cli.experiments import (
     run_scenarios,
 )
 from mltcp_tools.cli.options import BYTES, SECONDS, mtu_option, shown_option, with_options
+from mltcp_tools.cli.text import examples
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.experiments.experiment import Experiment
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "mltcp simulate four-jobs",
+        "mltcp simulate headline --only two-jobs --variants cubic,mltcp",
+    )
+)
 @with_options(EITHER)
 @mtu_option(9216)
-@click.option(
-    "--join",
+@shown_option(
+    "--gro",
+    "join",
     type=SECONDS,
-    default="0",
+    default="0s",
     metavar="TIME",
-    help="Receivers join segments that arrive within this time, as GRO does, such as 20us.",
+    help="Time within which receivers coalesce segments (GRO), such as 20us.",
 )
 @shown_option(
     "--rtt",
     type=SECONDS,
     default="100us",
     metavar="TIME",
-    help="Round trip of the empty path, to which a link's delay is added.",
+    help="RTT of the empty path without the links' own delay.",
 )
-@click.option(
+@shown_option(
     "--bucket",
     type=BYTES,
     default="0",
     metavar="SIZE",
-    help="Links let so much pass at once after idle time; the testbed's, token buckets, 20480B.",
+    help="Bytes that a link passes at once after idle time, as a token bucket does; the testbed's"
+    " links have 20480B.",
 )
 def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
-    """Run EXPERIMENT in virtual time, and report on it as `mltcp testbed run` does.
+    """Run EXPERIMENT in virtual time, and report on it like `mltcp testbed run`.
 
-    EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. Packets,
-    queue and senders are simulated, with the algorithm itself compiled in. This
-    takes seconds instead of minutes, needs no root, and gives the same result for the same seed.
-    Congestion controls are reno, cubic, dctcp and MLTCP's; variants with others are left out, and
-    if the baseline is one of them, reno takes its place.
+    EXPERIMENT is the name of a shipped experiment or matrix (`mltcp testbed list`), or a YAML file
+    of either. Takes seconds instead of minutes, needs no root, and gives the same result for the
+    same seed. Packets, queues and senders are simulated, with the algorithm itself compiled in.
+    Variants with other congestion controls than reno, cubic, dctcp and MLTCP's are left out.
     """
     from mltcp_tools.lab.experiments.reading import find_either, load_experiment
 

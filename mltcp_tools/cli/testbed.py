@@ -19,6 +19,7 @@ from mltcp_tools.cli.experiments import (
     run_scenarios,
 )
 from mltcp_tools.cli.options import backend_option, list_option, served, shown_option, with_options
+from mltcp_tools.cli.text import examples
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.experiments.experiment import Experiment
@@ -26,10 +27,16 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """Run experiments over a bottleneck made of network namespaces."""
+    """Run experiments with real TCP over a bottleneck, on network namespaces or hosts."""
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "mltcp testbed run four-jobs",
+        "mltcp testbed run headline --only two-jobs -o runs/headline",
+        "mltcp testbed run four-jobs --sender node1,node2 --receiver node3=10.0.0.3",
+    )
+)
 @with_options((*EITHER, backend_option))
 @shown_option(
     "--attempts",
@@ -132,8 +139,8 @@ def _run_matrix(
     run_scenarios(described, scenarios, folder, conduct, as_json=options["as_json"])
 
 
-@command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@command.command("list", epilog=examples("mltcp testbed list"))
+@click.option("--json", "as_json", is_flag=True, help="Print the experiments as JSON.")
 def list_experiments(as_json: bool) -> None:
     """List the shipped experiments, and the shipped matrices with their scenarios."""
     from mltcp_tools.lab.experiments.matrix import load_matrix
@@ -176,10 +183,15 @@ def list_experiments(as_json: bool) -> None:
         )
 
 
-@command.command()
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@command.command(epilog=examples("mltcp testbed clean"))
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the names of what was removed as JSON."
+)
 def clean(as_json: bool) -> None:
-    """Remove what killed runs left behind; living runs are not touched. Needs root."""
+    """Remove namespaces and other leftovers of killed runs. Needs root.
+
+    Running experiments are not touched.
+    """
     from mltcp_tools.lab.testbed.leftovers import remove_leftovers, require_privileges
 
     require_privileges()

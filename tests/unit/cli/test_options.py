@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -200,3 +201,26 @@ def test_a_run_of_a_matrix_makes_its_table(
     assert (folder / "one" / "result.json").exists()
     assert (folder / "matrix.txt").exists()
     assert not (folder / "two").exists()
+
+
+def examples(command: click.Command) -> list[list[str]]:
+    """The command lines that a command's help ends with."""
+    _, _, shown = (command.epilog or "").partition("\b\nExamples:\n")
+    return [shlex.split(line) for line in shown.partition("\n\n")[0].splitlines()]
+
+
+@pytest.mark.parametrize(
+    "words", [each for each in COMMANDS if each.split()[0] not in ("cluster", "collectives")]
+)
+def test_help_ends_with_examples_that_parse(words: str) -> None:
+    lines = examples(COMMANDS[words])
+    assert 1 <= len(lines) <= 3
+    for line in lines:
+        if ">" in line[-1]:
+            line = line[:-1]
+        assert line[: 1 + len(words.split())] == ["mltcp", *words.split()]
+        ctx, command = click.Context(cli), cli
+        rest = line[1:]
+        while isinstance(command, click.Group):
+            name, command, rest = command.resolve_command(ctx, rest)
+        command.make_context(name, rest, parent=ctx, resilient_parsing=False)

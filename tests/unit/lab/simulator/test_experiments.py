@@ -291,7 +291,7 @@ def test_a_job_alone_takes_what_its_slowest_link_takes() -> None:
 def test_packets_and_round_trips_are_those_asked_for(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
     command = ["simulate", str(tmp_path / "small.yaml"), "--variants", "reno", "--trace", "0"]
-    more = ["--mtu", "9kB", "--rtt", "5ms", "--join", "20us", "--bucket", "20480B"]
+    more = ["--mtu", "9kB", "--rtt", "5ms", "--gro", "20us", "--bucket", "20480B"]
     assert main([*command, "-o", str(tmp_path / "usual")]) == 0
     assert main([*command, *more, "-o", str(tmp_path / "other")]) == 0
     variants = [pd.read_csv(tmp_path / run / "variants.csv") for run in ("usual", "other")]
