@@ -86,16 +86,11 @@ def test_values_follow_from_the_tables(folder: Path, result: dict[str, Any]) -> 
     assert result["variants"]["mltcp"]["events_per_burst"] == 1.0
 
 
-def test_the_result_is_reproducible_json(folder: Path, result: dict[str, Any]) -> None:
-    assert summarise(load_run(folder)).document() == result
-    assert json.loads(json.dumps(result, allow_nan=False)) == result
-    assert result["schema"] == "mltcp-result/1"
-
-
 def test_the_golden_run_still_reads_the_same() -> None:
     run = load_run(GOLDEN)
     assert run.problems == []
     result = summarise(run).document()
+    assert summarise(load_run(GOLDEN)).document() == json.loads(json.dumps(result)) == result
     expected = json.loads((GOLDEN / "expected.json").read_text())
     for variant, values in expected["variants"].items():
         entry = result["variants"][variant]
@@ -127,44 +122,30 @@ def test_a_baseline_without_room_is_warned_of(tmp_path: Path) -> None:
     assert result["schedules"]["fair"]["captured_gain"] is None
 
 
-def test_what_the_testbed_recorded_is_passed_on(folder: Path, tmp_path: Path) -> None:
+def test_recorded_warnings_and_outcome_are_passed_on(tmp_path: Path) -> None:
     make_run(tmp_path)
-    document = {
-        "schema": "mltcp-environment/1",
-        "outcome": "interrupted",
-        "warnings": ["Odd clock."],
-    }
+    document = {"outcome": "interrupted", "warnings": ["Odd clock."]}
     (tmp_path / "environment.json").write_text(json.dumps(document))
-    result = summarise(load_run(tmp_path)).document()
-    assert "Odd clock." in result["warnings"]
-    assert "The run ended early: interrupted." in result["problems"]
+    result = summarise(load_run(tmp_path))
+    assert "Odd clock." in result.warnings
+    assert "The run ended early: interrupted." in result.problems
 
 
-def test_jobs_that_do_not_share_a_bottleneck(tmp_path: Path) -> None:
-    make_run(tmp_path, experiment(jobs=2, iterations=20, repetitions=1))
+def test_jobs_of_both_directions_have_no_bound(tmp_path: Path) -> None:
+    document = experiment(jobs=2, iterations=20, repetitions=1)
+    make_run(tmp_path, document)
     job = {"bytes": "2.5MB", "compute": "340ms"}
-    document = experiment(
-        iterations=20,
-        repetitions=1,
-        jobs=0,
-    ) | {
-        "jobs": [
-            {"name": f"job-{i}", "direction": direction, **job}
-            for i, direction in enumerate(("send", "both"), start=1)
-        ]
-    }
-    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(document))
+    jobs = [{"name": "job-1", **job}, {"name": "job-2", "direction": "both", **job}]
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(document | {"jobs": jobs}))
     path = tmp_path / "iterations.csv"
     table = pd.read_csv(path)
     second = table[table["variant"] == "alone"].assign(job="job-2")
     pd.concat([table, second]).to_csv(path, index=False)
     result = summarise(load_run(tmp_path)).document()
-    problem = "Some jobs use the link in one direction and some in both"
-    assert any(problem in each for each in result["problems"])
+    assert any("some in both, which the schedules don't" in each for each in result["problems"])
     assert set(result["schedules"]) == {"alone"}
-    assert result["variants"]["mltcp"]["captured_gain"] is None
-    assert result["variants"]["mltcp"]["ratio_to_bound"] is None
-    assert result["variants"]["mltcp"]["iteration_s"]["mean"] > 0.4
+    own = result["variants"]["mltcp"]
+    assert (own["captured_gain"], own["ratio_to_bound"]) == (None, None)
 
 
 def test_text_fits_and_has_the_figures(result: dict[str, Any]) -> None:
@@ -274,6 +255,9 @@ def test_compare_says_nothing_of_jobs_that_only_one_run_has(folder: Path, tmp_pa
     text = render_comparison(document)
     assert "The runs have no job in common, so nothing is compared." in text
     assert "faster" not in text
+    (tmp_path / "experiment.yaml").write_text("name: nothing\n")
+    document = compare_runs(run, load_run(tmp_path))
+    assert "The runs have no variant in common." in render_comparison(document)
     # One job less: compared is what both have.
     make_run(tmp_path / "fewer", experiment(jobs=3, variants={"cubic": "cubic"}))
     document = compare_runs(load_run(folder), load_run(tmp_path / "fewer"))
@@ -324,13 +308,6 @@ def test_changed_conditions_leave_no_verdict(
     assert "no verdict" in render_comparison(document)
 
 
-def test_compare_copes_with_an_empty_run(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "experiment.yaml").write_text("name: nothing\n")
-    document = compare_runs(load_run(folder), load_run(tmp_path))
-    assert document["variants"] == {}
-    assert "The runs have no variant in common." in render_comparison(document)
-
-
 def test_command_prints_text_or_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(folder.rglob("*"))
     assert main(["report", str(folder)]) == 0
@@ -341,6 +318,8 @@ def test_command_prints_text_or_json(folder: Path, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)["schema"] == "mltcp-comparison/1"
     assert main(["report", str(folder), str(folder)]) == 0
     assert "No differences in the experiment." in capsys.readouterr().out
+    assert main(["report", str(folder), str(folder), "--html", "x"]) == 2
+    assert "--html reports on one run" in capsys.readouterr().err
     assert sorted(folder.rglob("*")) == before
 
 
@@ -352,7 +331,7 @@ def test_command_writes_a_page_where_told(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["{}/none"], ["{}"], ["{}/none", "{}"], ["{}", "{}", "--html", "x"], []],
+    [["{}/none"], ["{}"], ["{}/none", "{}"], []],
 )
 def test_command_refuses_what_is_no_run(
     tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]

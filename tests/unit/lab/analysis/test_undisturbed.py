@@ -51,33 +51,22 @@ def gains(result: dict[str, Any]) -> dict[str, Any]:
     return {variant: entry["captured_gain"] for variant, entry in result["variants"].items()}
 
 
-def test_a_calm_run_says_so(folder: Path) -> None:
+def test_calm_run_says_so_and_busy_cpus_are_doubtful(folder: Path) -> None:
     disturb(folder)
     result = summarise(load_run(folder)).document()
     assert gains(result)["mltcp"]["value"] == pytest.approx(1)
-    assert result["variants"]["mltcp"]["disturbance"]["discarded"] is False
     assert result["headline"][3] == "The compared runs were not disturbed."
     assert result["warnings"] == []
-
-
-def test_busy_cpus_are_not_called_calm(folder: Path) -> None:
-    disturb(folder)
     path = folder / "variants.csv"
     pd.read_csv(path).assign(cpu_busy=0.93).to_csv(path, index=False)
-    result = summarise(load_run(folder)).document()
-    assert "doubtful, as CPUs were more than 85% busy: mltcp, cubic" in result["headline"][3]
+    headline = summarise(load_run(folder)).headline
+    assert "doubtful, as CPUs were more than 85% busy: mltcp, cubic" in headline[3]
 
 
-def make_core_full(folder: Path) -> None:
+def test_full_cpu_is_named_where_link_is_not_full(folder: Path) -> None:
+    disturb(folder)
     path = folder / "disturbance.csv"
     pd.read_csv(path).assign(busiest=0.97).to_csv(path, index=False)
-
-
-def test_full_cpu_is_named_where_link_is_not_full(
-    folder: Path,
-) -> None:
-    disturb(folder)
-    make_core_full(folder)
     filled = summarise(load_run(folder)).document()
     for variant in ("cubic", "mltcp"):
         change(folder, "bursts", variant, bytes=0.7)
@@ -87,10 +76,6 @@ def test_full_cpu_is_named_where_link_is_not_full(
     assert [each.split()[2] for each in named] == ["cubic", "mltcp"]
     assert all("a CPU was 97% busy" in each for each in named)
     assert "a CPU was full and the link wasn't" in result["headline"][3]
-    assert result["variants"]["mltcp"]["link"]["sending"] == pytest.approx(
-        0.7 * filled["variants"]["mltcp"]["link"]["sending"]
-    )
-    assert "97%" in render_text(result)
 
 
 def test_a_disturbed_repetition_is_left_out(folder: Path) -> None:
@@ -156,15 +141,13 @@ def test_bound_follows_from_bytes_and_link_not_a_lossy_run(folder: Path) -> None
     assert "alone (cubic)" in render_text(result)
 
 
-def test_without_a_lone_run_the_bound_is_the_same(folder: Path) -> None:
+def test_without_an_isolated_run_the_bound_is_the_same(folder: Path) -> None:
     before = summarise(load_run(folder)).document()
     path = folder / "iterations.csv"
-    table = pd.read_csv(path)
-    table[table["variant"] != "alone"].to_csv(path, index=False)
+    pd.read_csv(path).query("variant != 'alone'").to_csv(path, index=False)
     result = summarise(load_run(folder)).document()
     assert result["schedules"] == before["schedules"]
-    assert result["alone"] is None
-    assert result["problems"] == ["The variant alone is missing."]
+    assert (result["alone"], result["problems"]) == (None, ["The variant alone is missing."])
 
 
 def test_lone_iterations_quicker_than_computed_are_the_bound(folder: Path) -> None:
@@ -190,7 +173,7 @@ def test_what_a_run_was_simulated_with_counts(folder: Path) -> None:
     assert isolated["latency_s"] == 0.001
 
 
-def test_an_variant_faster_than_the_bound_is_a_failure(folder: Path) -> None:
+def test_a_variant_faster_than_the_bound_is_a_failure(folder: Path) -> None:
     for name in ("iterations", "bursts"):
         change(folder, name, "mltcp", start_s=0.9, end_s=0.9)
     result = summarise(load_run(folder)).document()
@@ -210,11 +193,7 @@ def test_host_that_limits_an_isolated_job_gives_no_verdict(folder: Path) -> None
     )
     assert gains(result) == {"cubic": None, "mltcp": None}
     assert result["headline"][3].startswith("No verdict is possible: the host, not the link")
-
-
-def test_idle_host_is_not_blamed_for_an_unfilled_link(folder: Path) -> None:
-    change(folder, "iterations", "alone", comm_s=1.5)
-    change(folder, "variants", "alone", cpu_busy=0.1)
+    change(folder, "variants", "alone", cpu_busy=0.1)  # an idle host isn't to blame
     assert summarise(load_run(folder)).failures == []
 
 
@@ -270,7 +249,7 @@ def test_the_bound_is_of_the_packets_that_hosts_send(
     assert payload_share(run) == pytest.approx(share)
 
 
-def test_an_variant_of_which_the_kernel_skipped_programs_says_so(folder: Path) -> None:
+def test_a_variant_of_which_the_kernel_skipped_programs_says_so(folder: Path) -> None:
     disturb(folder)
     path = folder / "disturbance.csv"
     table = pd.read_csv(path)
