@@ -9,11 +9,6 @@ import tempfile
 from pathlib import Path
 
 
-def can_replace(path: Path) -> bool:
-    """Return whether this process may put a file there, as far as can be told beforehand."""
-    return not path.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)
-
-
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Put `content` at `path` in one step, so that a reader never meets half of it.
 

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
 from mltcp_tools.base.errors import MltcpError, UsageError
-from mltcp_tools.base.files import can_replace, replace_file
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import (
     FRACTION,
@@ -17,7 +15,6 @@ from mltcp_tools.cli.options import (
     backend_option,
     jobs_and_targets,
     list_option,
-    output_file,
     served,
     shown_option,
 )
@@ -28,7 +25,7 @@ from mltcp_tools.kernel.congestion_controls import NAMES, RECOMMENDED
 
 @click.command(
     epilog=examples(
-        "mltcp trial --job gpt2 --job bert -o trial.html",
+        "mltcp trial --job gpt2 --job bert",
         "mltcp trial --job gpt2=train.py --job bert=tree:1234",
     )
 )
@@ -82,7 +79,6 @@ from mltcp_tools.kernel.congestion_controls import NAMES, RECOMMENDED
     type=click.IntRange(0),
     help="Random seed for the order of periods.  [default: random]",
 )
-@output_file("Write a report to this HTML file.")
 @backend_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
@@ -94,7 +90,6 @@ def command(
     abort_if_slower: float,
     detection_time: float,
     seed: int | None,
-    output: Path | None,
     backend: str,
     as_json: bool,
 ) -> None:
@@ -110,7 +105,7 @@ def command(
     Sockets on other hosts keep their congestion control unless --host names all hosts of the jobs.
     Each host's part of a job is then a row of its own, JOB@HOST.
     """
-    from mltcp_tools.live.trial import html, text
+    from mltcp_tools.live.trial import text
     from mltcp_tools.live.trial.conduct import conduct
     from mltcp_tools.live.trial.multihost import conduct_across
     from mltcp_tools.live.trial.surroundings import Interrupted
@@ -119,8 +114,6 @@ def command(
     if not jobs:
         raise UsageError("No job is named; give --job NAME or --job NAME=TARGET.")
     wanted, plan = jobs_and_targets(jobs), Plan(rounds, phase_time, abort_if_slower)
-    if output is not None:
-        _check_writable(output)
     try:
         if hosts:
             commands = {host: served(host, "trial", backend) for host in hosts}
@@ -134,17 +127,5 @@ def command(
     else:
         show_table(text.COLUMNS, text.rows(found))
         click.echo(f"\nIn short: {printable(text.in_short(found))}")
-    if output is not None:
-        replace_file(output, html.page(found).encode())
     if found.course.ended:
         raise MltcpError(f"The trial ended early: {found.course.ended}")
-
-
-def _check_writable(path: Path) -> None:
-    """Raise UsageError unless the file can be written, which an hour later is too late to find."""
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"There is no folder {path.parent}; make it, or give --output another file."
-        )
-    if not can_replace(path):
-        raise UsageError(f"You may not write in {path.parent}; give --output another file.")
