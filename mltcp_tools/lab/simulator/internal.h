@@ -189,6 +189,8 @@ struct flow {
 	uint64_t clock_ns; /* the receiver's clock at the start of the run */
 	double clock_rate; /* how fast it goes */
 
+	uint64_t segments_heard_ns, acks_heard_ns; /* the latest interrupt of either end */
+
 	uint16_t said; /* what the worst link has told the latest segment that asked; 0: returned */
 	uint64_t asked_ns; /* when the latest segment that asked was sent */
 	__u64 *path; /* what flows of the job on this path tell each other */

@@ -78,6 +78,7 @@ def simulate(
     rto_min: float = RTO_MIN_S,
     mss: int = MSS,
     join: float = 0.0,
+    coalescing: float = 0.0,
     tcp_usec_ts: bool = False,
     skew: int = SKEW_PPM,
     priorities: Priorities | None = None,
@@ -88,10 +89,11 @@ def simulate(
     seed: of random losses and of the hosts' jitter, below 2^64. trace: seconds between samples of
     sending flows of jobs that don't say it, 0 for none. rto_min: shortest timeout, seconds.
     mss: payload of a full segment, bytes. join: seconds within which receivers join segments, so
-    that one ACK serves them all (GRO), 0 for none. tcp_usec_ts: receivers' timestamps count
-    microseconds; skew: how much too fast or too slow their clocks go at most, in 10^-6. priorities:
-    None: one queue for all at each link. Other threads run meanwhile. Raises Stopped when `stop` is
-    set, and HostError without a C compiler.
+    that one ACK serves them all (GRO), 0 for none. coalescing: the longest interrupt
+    coalescing of hosts, seconds. tcp_usec_ts: receivers' timestamps count microseconds; skew: how
+    much too fast or too slow their clocks go at most, in 10^-6. priorities: None: one queue for
+    all at each link. Other threads run meanwhile. Raises Stopped when `stop` is set, and HostError
+    without a C compiler.
     """
     links = [links] if isinstance(links, Link) else links
     for job in jobs:
@@ -119,6 +121,7 @@ def simulate(
                 "tcp_usec_ts": tcp_usec_ts,
                 "skew": skew,
                 "join_ns": nanoseconds(join),
+                "coalescing_ns": nanoseconds(coalescing),
                 "hosts": 1 + max((n for job in jobs for n in job.hosts), default=0),
                 "levels": LEVELS if priorities else 0,
                 "weight": priorities.weight if priorities else 0,

@@ -86,6 +86,18 @@ static uint64_t enqueue(struct sim *sim, uint32_t number, uint32_t payload, bool
 	return sim->free_ns[number] > sim->now ? sim->free_ns[number] : sim->now;
 }
 
+/* When an end hears of a packet that comes at a time; heard_ns: its latest interrupt. */
+static uint64_t heard(struct sim *sim, uint64_t *heard_ns, uint64_t time)
+{
+	uint64_t most_ns = sim->options->coalescing_ns;
+
+	if (!most_ns)
+		return time;
+	if (time > *heard_ns)
+		*heard_ns = time + most_ns * (0.2 + 0.8 * random_share(sim));
+	return *heard_ns;
+}
+
 /* A link has sent a packet, or will have by the time `sent`: on to the next one, or its end. */
 static void pass_on(struct sim *sim, struct flow *flow, struct event next, uint64_t sent)
 {
@@ -99,6 +111,8 @@ static void pass_on(struct sim *sim, struct flow *flow, struct event next, uint6
 	next.hop++;
 	if (next.hop == hops) {
 		next.kind = ack ? ACK : RECEIVE;
+		next.time = heard(sim, ack ? &flow->acks_heard_ns : &flow->segments_heard_ns,
+				  next.time);
 		/* Of jobs that send both ways, one way is enough. */
 		if (!ack && flow->number < flow->job->spec->flows) {
 			counters->forwarded++;
@@ -224,5 +238,7 @@ void return_ack(struct sim *sim, struct flow *flow, struct event ack)
 	ack.kind = flow->back_count ? ARRIVE_ACK : ACK;
 	for (i = 0; !flow->back_count && i < flow->ahead_count; i++)
 		ack.time += sim->links[flow->ahead[i]].rtt_ns / 2;
+	if (ack.kind == ACK)
+		ack.time = heard(sim, &flow->acks_heard_ns, ack.time);
 	add_event(sim, ack);
 }

@@ -21,6 +21,9 @@
  * asked, and are paced by that law, or as the kernel's internal pacing does it. All jobs run on
  * hosts of their own.
  *
+ * Interrupt coalescing, where sim_options asks for it: a host hears of all packets that have come when
+ * a random time has passed since the first of them, at least a fifth of the longest, as adaptive NICs do.
+ *
  * Left out: bbr and every other congestion control; other pacing; super-packets in the queue;
  * receive windows, but for sim_options.window; RACK's reordering window and the undoing of
  * reductions, for nothing is reordered here; the handshake; ACKs on the back of data; and whatever
@@ -141,6 +144,7 @@ struct sim_options {
 	 */
 	uint8_t tcp_usec_ts;
 	uint32_t skew;
+	uint64_t coalescing_ns; /* hosts hear of packets up to that much later, 0: at once */
 	uint64_t join_ns; /* receivers join segments that come within so long (GRO), 0: none */
 	uint32_t levels; /* of priority, each with a queue of its own at a link; 0: one for all */
 	uint32_t weight; /* enum sim_weight, where there are levels */

@@ -50,8 +50,9 @@ class Settings:
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. mtu: bytes of a
     packet without Ethernet's own. join_s: seconds within which receivers join segments (GRO), 0 for
-    none. rtt_s: RTT of an empty link without delay, seconds. bucket: bytes that pass a link at once
-    after idle time, 0 but for links that are token buckets.
+    none. coalescing_s: the longest interrupt coalescing of hosts, seconds. rtt_s: RTT of an
+    empty link without delay, seconds. bucket: bytes that pass a link at once after idle time, 0
+    but for links that are token buckets.
     """
 
     trace_ms: int = 0
@@ -59,6 +60,7 @@ class Settings:
     join_s: float = 0.0
     rtt_s: float = BASE_RTT_S
     bucket: int = 0
+    coalescing_s: float = 0.0
 
 
 @dataclass
@@ -111,6 +113,7 @@ def simulate_variant(
                 rto_min=rto_min_s(experiment),
                 mss=settings.mtu - MSS_BELOW_MTU,
                 join=settings.join_s,
+                coalescing=settings.coalescing_s,
                 tcp_usec_ts=variant.tcp_usec_ts,
                 stop=stop,
                 **of_run(variant),
