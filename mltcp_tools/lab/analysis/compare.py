@@ -219,7 +219,7 @@ def _changed_conditions(first: Run, second: Run) -> list[str]:
 
 
 def _verdict(document: Mapping[str, Any]) -> list[str]:
-    """A sentence for each variant: on all jobs together, and on each."""
+    """A sentence for each variant: on all jobs together, and on each job that differs from that."""
     if document["conditions"]:
         return ["The conditions changed, so there is no verdict."]
     found = []
@@ -227,25 +227,26 @@ def _verdict(document: Mapping[str, Any]) -> list[str]:
         whole = (entry["speedup"] or {}).get("mean")
         if whole is None:
             continue
-        each = [
-            f"{job} {_changed(speedup)}"
+        others = [
+            f"; {job} is {_changed(each)}, speed-up {interval(each, '.3f')}"
             for job, values in entry["jobs"].items()
-            if (speedup := (values["speedup"] or {}).get("mean"))
+            if (each := (values["speedup"] or {}).get("mean")) and _changed(each) != _changed(whole)
         ]
-        listed = f" ({'; '.join(each)})" if len(each) > 1 else ""
-        found.append(f"{variant}: the second run is {_changed(whole)}{listed}.")
+        found.append(
+            f"{variant}: the second run is {_changed(whole)}, speed-up"
+            f" {interval(whole, '.3f')}{''.join(others)}."
+        )
     return found
 
 
 def _changed(speedup: Mapping[str, float | None]) -> str:
     """A speed-up in words; not significant where its interval contains 1, or there is none."""
     low, high = speedup["low"], speedup["high"]
-    times = f"speed-up {interval(speedup, '.3f')}"
     if low is not None and low > 1:
-        return f"faster, {times}"
+        return "faster"
     if high is not None and high < 1:
-        return f"slower, {times}"
-    return f"not significantly different, {times}"
+        return "slower"
+    return "not significantly different"
 
 
 def differences(first: object, second: object, key: str = "") -> list[dict[str, Any]]:

@@ -306,7 +306,10 @@ def _neighbours(result: Mapping[str, Any]) -> Iterator[Table]:
         for name, each in entry["neighbours"].items()
     ]
     bases = [f"{variant}: {e['base']}" for variant, e in result["variants"].items() if e["base"]]
-    note = f"÷ base: next to the variant, divided by next to its base ({', '.join(bases)})."
+    note = (
+        "÷ base: the value next to the variant divided by the value next to its base"
+        f" ({', '.join(bases) or 'none'})."
+    )
     bulk: list[Row] = [
         [
             *(variant, name, each["cc"] or NONE),

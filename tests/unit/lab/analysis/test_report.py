@@ -277,19 +277,25 @@ def recordings(tmp_path: Path, **changed: Any) -> list[Run]:
     return runs
 
 
-def test_same_conditions_give_a_verdict_for_each_job(tmp_path: Path) -> None:
-    # Four per cent more of their own bytes, and the link with them, is what is compared.
-    document = compare_runs(*recordings(tmp_path, own=1.04e7, links={"eth0": 1.04e7}))
-    (entry,) = document["variants"].values()
-    assert document["conditions"] == []
-    assert list(entry["jobs"]) == document["jobs"]
-    assert all(each["speedup"]["mean"]["low"] > 1 for each in entry["jobs"].values())
-    (said,) = document["verdict"]
-    assert said.startswith("cubic → mltcp: the second run is faster, speed-up 1.")
-    assert "job-4 faster" in said
-    text = fits(render_comparison(document))
-    assert text.rstrip().splitlines()[-1].strip()
-    assert "In short\n  - cubic → mltcp: the second run is faster" in text
+def test_verdict_names_jobs_that_differ_from_the_whole(tmp_path: Path) -> None:
+    # Four per cent more of the jobs' own bytes, and the link with them, are no change.
+    first, second = recordings(tmp_path, own=1.04e7, links={"eth0": 1.04e7})
+    slow = second.iterations["job"] == "job-4"
+    times = second.iterations.assign(
+        **{
+            name: second.iterations[name].where(~slow, 1.5 * second.iterations[name])
+            for name in ("start_s", "end_s")
+        }
+    )
+    for changed, said in ((second, ""), (replace(second, iterations=times), "; job-4 is slower")):
+        document = compare_runs(first, changed)
+        (entry,) = document["variants"].values()
+        assert (list(entry["jobs"]), document["conditions"]) == (document["jobs"], [])
+        (verdict,) = document["verdict"]
+        assert verdict.startswith("cubic → mltcp: the second run is ")
+        assert ("; " in verdict) == bool(said)
+        assert said in verdict
+        assert "In short\n  - cubic → mltcp" in fits(render_comparison(document))
 
 
 @pytest.mark.parametrize(
