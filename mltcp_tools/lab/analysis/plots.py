@@ -22,10 +22,10 @@ from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run
 
 # Okabe and Ito's colours, which colour-blind people can tell apart; MLTCP variants take the warm
-# ones. From the third of each kind on, a pattern of dashes tells lines apart, too.
+# ones. From the third of each kind on, a pattern of dashes tells lines apart as well.
 _MLTCP = ("#d55e00", "#cc79a7", "#b8860b", "#8b1a1a")
 _OTHERS = ("#0072b2", "#009e73", "#56b4e9", "#6a51a3", "#7f7f7f")
-_DASHES = ("-", "-", (0, (6, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_DASHES = ("-", (0, (6, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _OVERLAP = "#dddddd"
 _SHOWN_ITERATIONS = 6
 _SCHEDULES: dict[str, dict[str, Any]] = {
@@ -71,7 +71,7 @@ def _styles(run: Run) -> dict[str, dict[str, Any]]:
         palette, place = (_MLTCP if mltcp else _OTHERS), counts[mltcp]
         found[variant] = {
             "color": palette[place % len(palette)],
-            "linestyle": _DASHES[place % len(_DASHES)],
+            "linestyle": _DASHES[place // 2 % len(_DASHES)],
         }
         counts[mltcp] += 1
     return found

@@ -41,6 +41,18 @@ def test_medians_of_all_variants_share_one_axes(run: Run) -> None:
     assert {*rtt.lines[0].get_ydata(), *retransmits.lines[0].get_ydata()} == {0.9, 2.0}
 
 
+def test_lines_of_many_variants_look_different(run: Run) -> None:
+    one = run.iterations[run.iterations["variant"] == "mltcp"]
+    many = pd.concat(
+        [one.assign(variant=f"{cc}-{n}") for cc in ("cubic", "mltcp") for n in range(8)]
+    )
+    described = {name: {"cc": name.split("-")[0]} for name in many["variant"]}
+    experiment_ = replace(run.experiment, variants=described)
+    figure, _ = drawn(replace(run, iterations=many, experiment=experiment_), "iterations")
+    lines = figure.axes[0].lines
+    assert len({(line.get_color(), str(line._dash_pattern)) for line in lines}) == len(lines) == 16
+
+
 def test_runs_without_a_trace_have_no_rtt_panel(run: Run) -> None:
     untraced = run.iterations.assign(rtt_us=float("nan"), retransmits=float("nan"))
     figure, caption = drawn(replace(run, iterations=untraced), "iterations")
