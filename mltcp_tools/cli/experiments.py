@@ -109,7 +109,7 @@ def run_and_report(
 
     result = write_report(folder)
     click.echo(json.dumps(result) if options["as_json"] else render_text(result))
-    click.echo(f"run folder: {folder}", err=True)
+    click.echo(f"run folder: {folder}, with report.html", err=True)
 
 
 def _run_scenario(
