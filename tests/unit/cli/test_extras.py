@@ -13,10 +13,10 @@ from support.extras import optional
 
 from mltcp_tools.base import installation
 from mltcp_tools.base.errors import HostError
-from mltcp_tools.cli.extras import extras_with
 from mltcp_tools.cli.main import main
 
 EXTRAS = optional()
+EXTRAS.pop("train")  # for tests
 BROUGHT = sorted(set().union(*EXTRAS.values()))
 IMPORTING = """
 import sys
@@ -61,15 +61,6 @@ def test_an_extra_that_brings_it_is_named(lacking, capsys, distribution):
         for extra, names in EXTRAS.items()
         if distribution in names and extra != "all"
     )
-
-
-@pytest.mark.parametrize("distribution", BROUGHT)
-def test_the_metadata_says_what_pyproject_says(distribution):
-    found = extras_with(distribution.replace("-", "_"))
-    assert found is not None
-    assert {extra: found[extra] for extra in found if extra != "dev"} == {
-        extra: names for extra, names in EXTRAS.items() if distribution in names
-    }
 
 
 @pytest.mark.parametrize("package", ["yaml", "cffi", "pyroute2"])
