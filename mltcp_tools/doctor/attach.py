@@ -20,24 +20,26 @@ def checks(host: Host) -> list[Check]:
 
 
 def _in_kernel(host: Host) -> bool:
-    """Return whether programs in the kernel can switch sockets, so that nobody borrows them."""
+    """Return whether BPF programs can switch sockets, so that none is copied from its process."""
     return f"\0{_ITERATOR}\0" in (host.read(BTF) or "")
 
 
 def _iterators(host: Host) -> Check:
     if _in_kernel(host):
-        return Check("in the kernel", "ok", "BPF programs switch sockets; no process is touched")
+        return Check(
+            "in the kernel", "ok", "BPF programs switch sockets, without touching their processes"
+        )
     return Check(
         "in the kernel",
         "warning",
-        "BPF programs can't switch sockets here, so they are borrowed from their processes",
+        "BPF programs can't switch sockets here; MLTCP copies them from their processes instead",
         "Boot Linux 6.1 or newer, built with CONFIG_DEBUG_INFO_BTF=y.",
     )
 
 
 def _pidfd_getfd(host: Host) -> Check:
     if not host.live:
-        return Check("pidfd_getfd", "unknown", "not tried")
+        return Check("pidfd_getfd", "unknown", "not tested")
     error = host.pidfd_getfd_error()
     return needed(
         "pidfd_getfd",
@@ -51,21 +53,21 @@ def _pidfd_getfd(host: Host) -> Check:
 def _ptrace(host: Host) -> Check:
     scope = host.read("/proc/sys/kernel/yama/ptrace_scope")
     if scope == "3":
-        limit = "kernel.yama.ptrace_scope = 3: nobody may reach into a process until reboot"
+        limit = "kernel.yama.ptrace_scope = 3: no process may access another until reboot"
         fix = "Remove that setting from /etc/sysctl.d and reboot."
         if _in_kernel(host):
-            return Check("ptrace", "warning", f"{limit}, which only the module needs", fix)
+            return Check("ptrace", "warning", f"{limit}; only the kernel module needs it", fix)
         return Check("ptrace", "missing", limit, fix)
     if "CAP_SYS_PTRACE" not in host.capabilities:
         return Check(
             "ptrace",
             "warning",
-            "this process lacks CAP_SYS_PTRACE, without which the kind of a connection is guessed"
+            "this process lacks CAP_SYS_PTRACE, so the kinds of connections are guessed"
             if _in_kernel(host)
-            else "this process lacks CAP_SYS_PTRACE, so it can only reach its own children",
+            else "this process lacks CAP_SYS_PTRACE, so it can access only its own children",
             "Run it as root.",
         )
-    setting = f"kernel.yama.ptrace_scope = {scope}" if scope else "no limit by Yama"
+    setting = f"kernel.yama.ptrace_scope = {scope}" if scope else "not restricted by Yama"
     return Check("ptrace", "ok", f"allowed ({setting})")
 
 
@@ -84,10 +86,12 @@ def _bcc(host: Host) -> Check:
         return Check(
             "bcc",
             "warning",
-            f"{lines[0]} is another project of that name",
+            f"{lines[0]} is another project with that name",
             f"Run: pip uninstall bcc. {advice}",
         )
-    return Check("bcc", "warning", "can't be imported; tracing jobs needs it", advice)
+    return Check(
+        "bcc", "warning", "can't be imported; it is needed to trace NCCL and Gloo calls", advice
+    )
 
 
 def _softnet(host: Host) -> Check:
@@ -95,13 +99,13 @@ def _softnet(host: Host) -> Check:
     name = "receive backlog"
     rows = [line.split() for line in (host.read("/proc/net/softnet_stat") or "").splitlines()]
     if not rows:
-        return Check(name, "unknown", "no /proc/net/softnet_stat to be read")
+        return Check(name, "unknown", "/proc/net/softnet_stat can't be read")
     dropped = sum(int(row[1], 16) for row in rows)
     if not dropped:
         return Check(name, "ok", "no packets dropped since boot")
     return Check(
         name,
         "warning",
-        f"packets dropped since boot because a CPU's backlog was full: {dropped}",
+        f"{dropped} packets dropped since boot, because a CPU's backlog was full",
         "Raise net.core.netdev_max_backlog, or spread the card's interrupts over more CPUs.",
     )

@@ -54,12 +54,12 @@ def _kernel(host: Host) -> Check:
     """Does the kernel have what the programs call, by its own type information?"""
     btf = host.read(BTF)
     if btf is None:
-        return Check("kernel", "unknown", f"{host.kernel}; needs BTF to be looked at")
+        return Check("kernel", "unknown", f"{host.kernel}; its features can't be read without BTF")
     lacking = [what for name, what in NEEDED.items() if f"\0{name}\0" not in btf]
     return needed(
         "kernel",
         not lacking,
-        f"{host.kernel} has what the programs call",
+        f"{host.kernel} has all features that the programs use",
         f"{host.kernel} lacks {' and '.join(lacking)}",
         "Boot Linux 6.1 or newer, or use the kernel module.",
     )
@@ -69,7 +69,7 @@ def _calls(host: Host) -> Check:
     """Does the kernel answer bpf(), which containers' seccomp profiles refuse?"""
     name = "bpf()"
     if host.libbpf_version() is None or "CAP_SYS_ADMIN" not in host.capabilities:
-        return Check(name, "unknown", "only root can try it, with libbpf")
+        return Check(name, "unknown", "needs root and libbpf to be tested")
     try:
         require_answers()
     except MltcpError as error:
@@ -92,23 +92,23 @@ def _skipping(host: Host) -> Check:
     """Does the kernel run every call of a congestion control in BPF?"""
     btf = host.read(BTF)
     if btf is None:
-        return Check("struct_ops", "unknown", "needs BTF to be looked at")
+        return Check("struct_ops", "unknown", "can't be read without BTF")
     whole = not skips_struct_ops(btf)
     if whole and skips_for_process_1(btf):
         return Check(
             "struct_ops",
-            "warning",
-            "this kernel skips a congestion control's calls while process 1 is the current one;"
-            " MLTCP fixes what comes of it at the next ACK, and `mltcp load` refuses",
-            "Use a kernel without this vendor's change, or the kernel module; for tests,"
+            "warning" if os.environ.get("MLTCP_ALLOW_SKIPPED_CALLS") else "missing",
+            "this kernel skips calls of congestion controls while process 1 runs; MLTCP corrects"
+            " that at the next ACK, but `mltcp load` refuses such kernels",
+            "Use a kernel without this vendor change, or the kernel module; for tests,"
             " set MLTCP_ALLOW_SKIPPED_CALLS=1.",
         )
     return needed(
         "struct_ops",
         whole,
-        "every call of a congestion control is run",
-        "the kernel sometimes skips a congestion control's calls and then uses arbitrary values as "
-        "windows; MLTCP refuses to load",
+        "this kernel skips no call of a congestion control",
+        "this kernel sometimes skips calls of congestion controls and then uses random values as"
+        " windows; `mltcp load` refuses it",
         "Boot Linux 6.1 or newer (commit 64696c40d03c), or use the kernel module.",
     )
 
@@ -118,7 +118,7 @@ def _counting(host: Host) -> Check:
     name = "CVE-2026-74714"
     warning = may_miscount(host.kernel, host.read("/proc/sys/kernel/version") or "")
     if not warning:
-        return Check(name, "ok", "this kernel is known to be without it")
+        return Check(name, "ok", "fixed in this kernel")
     found, _, fix = warning.partition("; ")
     return Check(name, "warning", found, as_fix(fix))
 
@@ -126,12 +126,12 @@ def _counting(host: Host) -> Check:
 def _jit(host: Host) -> Check:
     value = host.read("/proc/sys/net/core/bpf_jit_enable")
     if value is None:
-        return Check("JIT", "unknown", "net.core.bpf_jit_enable can be read by root only")
+        return Check("JIT", "unknown", "net.core.bpf_jit_enable is readable only by root")
     return needed(
         "JIT",
         value != "0",
         f"net.core.bpf_jit_enable = {value}",
-        "net.core.bpf_jit_enable = 0, and congestion controls in BPF have to be compiled",
+        "net.core.bpf_jit_enable = 0, but congestion controls in BPF need the JIT compiler",
         "Run: sysctl -w net.core.bpf_jit_enable=1",
     )
 
@@ -152,13 +152,13 @@ def _network(host: Host) -> Check:
     try:
         mode = host.path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").stat().st_mode
     except OSError:
-        return Check(name, "unknown", "no net.ipv4.tcp_allowed_congestion_control to be seen")
+        return Check(name, "unknown", "net.ipv4.tcp_allowed_congestion_control can't be read")
     if mode & 0o200:
         return Check(name, "ok", "this is the host's own network namespace")
     return Check(
         name,
         "warning",
-        "not the host's network namespace, which limits who may use what is loaded",
+        "not the host's network namespace, so other namespaces may not use what is loaded here",
         "Run `mltcp load` in the host's network namespace (containers: --network host).",
     )
 
@@ -168,8 +168,8 @@ def _lockdown(host: Host) -> Check:
         return Check(
             "lockdown",
             "warning",
-            "confidentiality: flows can't know what their hosts receive on other connections",
-            "Where much comes towards senders, boot with lockdown=integrity or use microsecond"
+            "confidentiality: flows can't see their host's inbound traffic on other connections",
+            "If senders also receive much, boot with lockdown=integrity, or use microsecond"
             " timestamps.",
         )
     return Check("lockdown", "ok", host.lockdown or "the kernel reports none")
@@ -201,7 +201,7 @@ def clang(host: Host) -> Check:
 
 
 def _shipped() -> Check:
-    return Check("programs", "ok", "already compiled in this package; no compiler is needed")
+    return Check("programs", "ok", "this package has them compiled; no compiler is needed")
 
 
 def _libbpf_headers(host: Host) -> Check:

@@ -32,7 +32,7 @@ def _kernel(host: Host) -> Check:
         "kernel",
         there,
         host.kernel,
-        f"{host.kernel}: too old for the aggregator",
+        f"{host.kernel} is too old for the aggregator",
         "Boot Linux 5.18 or newer on the host of the aggregator; workers run on any kernel.",
     )
 
@@ -43,7 +43,7 @@ def _compiler(host: Host) -> Check:
         "C compiler",
         found is not None,
         found or "",
-        "none; the worker is compiled on the host where it runs",
+        "not found; a worker is compiled on its own host",
         install("gcc python3-dev"),
     )
 
@@ -55,13 +55,13 @@ def _packages(host: Host) -> list[Check]:
 
 def _package(host: Host, name: str) -> Check:
     if not host.live:
-        return Check(name, "unknown", "not tried")
+        return Check(name, "unknown", "not tested")
     result = host.python_says(f"import importlib.metadata as m; print(m.version({name!r}))")
     if result is not None and result.code == 0:
         return Check(name, "ok", result.output.strip().splitlines()[-1])
     return Check(
         name,
         "warning",
-        "not installed; workers need it, an aggregator doesn't",
+        "not installed; workers need it, aggregators don't",
         as_fix(how_to_bring("collectives")),
     )

@@ -38,7 +38,7 @@ def _refusal(host: Host) -> tuple[str, str] | None:
         fix = "Use the BPF backend, or reboot without setting it."
         return "kernel.modules_disabled = 1", fix
     if host.in_user_namespace or (_is_root(host) and "CAP_SYS_MODULE" not in host.capabilities):
-        return "this is a container that may load none", "Load it on the host itself."
+        return "this container may not load modules", "Load the module on the host itself."
     return None
 
 
@@ -96,24 +96,17 @@ def _building(name: str, tools: bool, there: bool, found: str, lacking: str, fix
     if tools:
         return Check(name, "ok", found)
     if there:
-        return Check(name, "warning", f"{lacking}; needed to build the module anew", fix)
+        return Check(name, "warning", f"{lacking}; needed to rebuild the module", fix)
     return Check(name, "missing", lacking, fix)
 
 
 def _headers(host: Host, there: bool) -> Check:
     folder = _build_folder(host)
     package = f"linux-headers-{host.kernel}"
-    fix = install(package)
-    if not host.exists(f"/lib/modules/{host.kernel}"):
-        fix = (
-            "In a container, build on the host itself. Else take the headers from whoever built"
-            " this kernel, or use the BPF backend."
-        )
-    elif _apt_lacks(host, package):
-        fix = (
-            f"apt knows no {package}: take the headers from whoever built this kernel, or use the"
-            " BPF backend."
-        )
+    fix = (
+        f"{install(package)}, on the host itself. If there is no such package, take the headers"
+        " from the builder of this kernel, or use the BPF backend."
+    )
     return _building(
         "kernel headers",
         host.exists(f"{folder}/Makefile"),
@@ -124,16 +117,10 @@ def _headers(host: Host, there: bool) -> Check:
     )
 
 
-def _apt_lacks(host: Host, package: str) -> bool:
-    """Return whether this is a Debian whose lists, which are there, don't have the package."""
-    known = host.run(["apt-cache", "pkgnames", "linux-headers-"])
-    return known is not None and bool(known.output) and package not in known.output.split()
-
-
 def _compiler(host: Host, there: bool) -> Check:
     name = "make and gcc"
     if not host.live:
-        return Check(name, "unknown", "not looked for")
+        return Check(name, "unknown", "not tested")
     lacking = [tool for tool in ("make", "gcc") if host.which(tool) is None]
     return _building(
         name,
@@ -154,14 +141,14 @@ def bases(host: Host) -> list[Check]:
     for base, names in built_on().items():
         built = " and ".join(names)
         if base in available or host.unloaded_module(f"tcp_{base}"):
-            found.append(Check(f"base {base}", "ok", f"there, for {built}"))
+            found.append(Check(f"base {base}", "ok", f"available, for {built}"))
         else:
             option = f"CONFIG_TCP_CONG_{base.upper()}"
             found.append(
                 Check(
                     f"base {base}",
                     "warning",
-                    f"the kernel lacks it, so there will be no {built}",
+                    f"not in this kernel, so there will be no {built}",
                     f"Boot a kernel built with {option}, or do without {built}.",
                 )
             )
@@ -189,12 +176,12 @@ def _can_be_signed(host: Host) -> bool:
 def _signing(host: Host) -> Check:
     reasons = _demands_signature(host)
     if not reasons:
-        return Check("signing", "ok", "modules need no signature here")
+        return Check("signing", "ok", "not needed on this host")
     return Check(
         "signing",
         "warning",
         f"modules must be signed with a key that the kernel knows: {', '.join(reasons)}",
         "Sign the module with a key enrolled by `mokutil --import`, or use the BPF backend."
         if _can_be_signed(host)
-        else "Use the BPF backend: keys are enrolled in EFI's variables, which aren't here.",
+        else "Use the BPF backend: keys are enrolled through EFI, which this host does not have.",
     )

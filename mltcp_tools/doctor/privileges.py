@@ -17,13 +17,13 @@ def capabilities(host: Host, wanted: set[str]) -> Check:
         return Check(
             "capabilities",
             "missing",
-            "this is a user namespace; its capabilities do not count on the host",
-            "Run it as root on the host, or in a privileged container that is not rootless.",
+            "this is a user namespace, whose capabilities are not valid for the host",
+            "Run as root on the host, or in a privileged container that is not rootless.",
         )
     return needed(
         "capabilities",
         not lacking,
         ", ".join(sorted(wanted)),
         f"this process lacks {lacking}",
-        "Run it as root, for example with sudo.",
+        "Run as root, for example with sudo.",
     )

@@ -21,7 +21,7 @@ WATCHED_S = 1.0
 
 
 class KernelPart(NamedTuple):
-    """A part of the kernel, how to try it in a namespace of its own, and who misses it."""
+    """A part of the kernel, how to test it in a network namespace, and the use that needs it."""
 
     name: str
     module: str
@@ -102,14 +102,14 @@ def _namespaces(host: Host) -> Iterable[Check]:
     works = re.findall("^works: (.*)", result.output, re.MULTILINE) if result else []
 
     if result is None:
-        yield Check(name, "unknown", "only root can try it", "Run `mltcp doctor` as root.")
+        yield Check(name, "unknown", "needs root to be tested", "Run `mltcp doctor` as root.")
     elif name not in works:
         fix = "Boot a kernel with CONFIG_NET_NS=y, or leave the sandbox that forbids them."
-        yield Check(name, "missing", f"can't be made: {result.output}", fix)
+        yield Check(name, "missing", f"can't be created: {result.output}", fix)
     else:
         yield Check(name, "ok", "work")
     if host.live and host.which("tc") is None:
-        yield Check("iproute2", "missing", "no `tc` to set up links with", install("iproute2"))
+        yield Check("iproute2", "missing", "the command `tc` is missing", install("iproute2"))
         return
     for part in PARTS:
         if part not in to_try:
@@ -119,14 +119,14 @@ def _namespaces(host: Host) -> Iterable[Check]:
         elif name in works:
             yield _not_in_kernel(part.name, part.lacking, part.use, part.option)
         else:
-            yield Check(part.name, "unknown", "not tried")
+            yield Check(part.name, "unknown", "not tested")
 
 
 def _not_in_kernel(name: str, state: State, use: str, option: str) -> Check:
     return Check(
         name,
         state,
-        f"the kernel lacks it; needed for {use}",
+        f"not in this kernel; needed for {use}",
         f"Boot a kernel built with CONFIG_{option}.",
     )
 
@@ -140,7 +140,7 @@ def _congestion_controls(host: Host) -> Iterable[Check]:
         "ok" if available else "unknown",
         f"available {', '.join(available)}; default {default}; allowed to all {', '.join(allowed)}"
         if available
-        else "no net.ipv4.tcp_available_congestion_control to be seen",
+        else "net.ipv4.tcp_available_congestion_control can't be read",
     )
     for name, worst, use in _uses() if available else ():
         if name in available:
@@ -167,7 +167,7 @@ def _processors() -> Check:
     return Check(
         "CPUs",
         "warning",
-        "1; the emulated jobs will disturb each other's timing",
+        "1: emulated jobs will disturb each other",
         "Use a machine with two CPUs, or links well under 200 Mbit/s.",
     )
 
@@ -175,7 +175,7 @@ def _processors() -> Check:
 def _quiet(host: Host) -> Check:
     """Return whether anything else works on this host now: what disturbs a run."""
     if not host.live:
-        return Check("quiet", "unknown", "not tried")
+        return Check("quiet", "unknown", "not tested")
     with Watch() as watch:
         start = time.monotonic()
         time.sleep(WATCHED_S)
@@ -187,10 +187,10 @@ def quiet_check(seconds: list[Second]) -> Check:
     """Return the finding of a while of watching an idle host."""
     found = judge(rows_of(seconds, 0.0))
     if found is None:
-        return Check("quiet", "unknown", "nothing could be watched")
+        return Check("quiet", "unknown", "could not be measured")
     others = found.others or 0.0
     seen = (
-        f"stolen {found.stolen:.0%}, other processes {others:.0%} of the CPUs, timers"
+        f"{found.stolen:.0%} of the CPU time stolen, {others:.0%} used by other processes; timers"
         f" {found.late_s * 1e3:.1f} ms late, at worst {found.latest_s * 1e3:.0f}"
     )
     if not found.disturbed and others <= OTHERS:
@@ -199,6 +199,5 @@ def quiet_check(seconds: list[Second]) -> Check:
         "quiet",
         "warning",
         f"other work disturbs this host: {seen}",
-        "Wait for it or end it; where the host is never quiet, `mltcp simulate` and VMs in"
-        " virtual time measure undisturbed.",
+        "Wait until it ends, or stop it. On a host that is never quiet, use `mltcp simulate`.",
     )

@@ -91,7 +91,7 @@ def require_every_call(
         return
     raise HostError(
         f"This kernel ({platform.release()}) skips congestion controls in BPF {when}, and then"
-        " takes chance numbers for their windows; use the kernel module (mltcp load --backend"
+        " uses random values as their windows; use the kernel module (mltcp load --backend"
         f" kmod), or {instead}."
     )
 

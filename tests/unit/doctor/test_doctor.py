@@ -54,6 +54,8 @@ GOOD = {
 }
 
 
+OF_THIS_HOST = {"clang", "libbpf", "C compiler", "CPUs"}
+"""Checks of a made-up host that look at this one's tools, or find none."""
 BTF_5_10 = "\0__bpf_prog_enter\0bpf_struct_ops_tcp_congestion_ops\0"
 
 
@@ -78,17 +80,25 @@ def find(diagnosis, purpose, name):
     return check
 
 
+def test_nothing_is_wrong_on_a_good_host(host):
+    fixed = {"/proc/sys/kernel/version": "#1 SMP Debian 6.1.183-1 (2026-11-01)"}
+    found = diagnose(host({"/proc/net/softnet_stat": "0000a1 00000000 00000003\n", **fixed}))
+    wrong = [
+        each
+        for checks in found.checks.values()
+        for each in checks
+        if each.state not in ("ok", "unknown") and each.name not in OF_THIS_HOST
+    ]
+    assert not wrong
+
+
 @pytest.mark.parametrize(
     ("purpose", "name", "changes", "state", "fix"),
     [
-        ("bpf", "kernel", {}, "ok", ""),
         ("bpf", "kernel", {"/proc/sys/kernel/osrelease": "5.14.0-427.el9"}, "ok", ""),
         ("bpf", "kernel", {"/sys/kernel/btf/vmlinux": BTF_5_10}, "missing", "6.1 or newer"),
-        ("bpf", "kernel", {"/sys/kernel/btf/vmlinux": None}, "unknown", ""),
-        ("attach", "in the kernel", {}, "ok", ""),
         ("attach", "in the kernel", {"/sys/kernel/btf/vmlinux": BTF_5_10}, "warning", "6.1"),
         ("bpf", "BTF", {"/sys/kernel/btf/vmlinux": None}, "missing", "CONFIG_DEBUG_INFO_BTF"),
-        ("bpf", "struct_ops", {}, "ok", ""),
         (
             "bpf",
             "struct_ops",
@@ -103,7 +113,6 @@ def find(diagnosis, purpose, name):
             "warning",
             "vendor",
         ),
-        ("bpf", "struct_ops", {"/sys/kernel/btf/vmlinux": None}, "unknown", ""),
         (
             "bpf",
             "CVE-2026-74714",
@@ -112,7 +121,6 @@ def find(diagnosis, purpose, name):
             "6.18.45",
         ),
         ("bpf", "CVE-2026-74714", {"/proc/sys/kernel/osrelease": "6.18.45"}, "ok", ""),
-        ("attach", "receive backlog", {}, "unknown", ""),
         (
             "attach",
             "receive backlog",
@@ -128,10 +136,7 @@ def find(diagnosis, purpose, name):
             "netdev_max_backlog",
         ),
         ("bpf", "JIT", {"/proc/sys/net/core/bpf_jit_enable": "0"}, "missing", "bpf_jit_enable=1"),
-        ("bpf", "JIT", {"/proc/sys/net/core/bpf_jit_enable": None}, "unknown", ""),
-        ("bpf", "bpffs", {}, "ok", ""),
         ("bpf", "bpffs", {"/proc/self/mounts": "bpf /other bpf rw 0 0"}, "missing", "mount -t bpf"),
-        ("bpf", "capabilities", {}, "ok", ""),
         (
             "bpf",
             "capabilities",
@@ -142,7 +147,6 @@ def find(diagnosis, purpose, name):
         # CAP_SYS_ADMIN and CAP_NET_ADMIN: what root of a kernel before 5.8 would be granted.
         ("bpf", "capabilities", {"/proc/self/status": "CapEff:\t0000000000201000"}, "ok", ""),
         ("bpf", "capabilities", {"/proc/self/uid_map": "0 1000 1"}, "missing", "on the host"),
-        ("bpf", "lockdown", {}, "ok", ""),
         (
             "bpf",
             "lockdown",
@@ -150,7 +154,6 @@ def find(diagnosis, purpose, name):
             "warning",
             "lockdown=integrity",
         ),
-        ("bpf", "libbpf headers", {}, "ok", ""),
         (
             "bpf",
             "libbpf headers",
@@ -158,12 +161,7 @@ def find(diagnosis, purpose, name):
             "missing",
             "libbpf-dev",
         ),
-        ("bpf", "base dctcp", {}, "ok", ""),
         ("bpf", "base dctcp", {MODULES: None}, "warning", "CONFIG_TCP_CONG_DCTCP"),
-        ("testbed", "qdisc netem", {}, "ok", ""),
-        ("testbed", "qdisc red", {}, "unknown", ""),
-        ("testbed", "bbr", {}, "ok", ""),
-        ("testbed", "dctcp", {}, "ok", ""),
         (
             "testbed",
             "bbr",
@@ -178,13 +176,10 @@ def find(diagnosis, purpose, name):
             "missing",
             "CONFIG_TCP_CONG_CUBIC",
         ),
-        ("kmod", "module loading", {}, "ok", ""),
         ("kmod", "module loading", {"/proc/modules": None}, "missing", "CONFIG_MODULES"),
         ("kmod", "module loading", {"/proc/sys/kernel/modules_disabled": "1"}, "missing", "reboot"),
-        ("kmod", "tcp_mltcp", {}, "ok", ""),
         ("kmod", "tcp_mltcp", {MODULES: None}, "missing", "make -C kmod module"),
         ("kmod", "tcp_mltcp", {MODULES: None, "/sys/module/tcp_mltcp/refcnt": "0"}, "ok", ""),
-        ("kmod", "kernel headers", {}, "ok", ""),
         # Only building needs them, and the module is there.
         ("kmod", "kernel headers", {HEADERS: None}, "warning", "linux-headers-6.1.0-49-amd64"),
         (
@@ -194,10 +189,6 @@ def find(diagnosis, purpose, name):
             "missing",
             "linux-headers-6.1.0-49-amd64",
         ),
-        ("kmod", "base cubic", {}, "ok", ""),
-        ("kmod", "base dctcp", {}, "ok", ""),
-        ("kmod", "base dctcp", {MODULES: None}, "warning", "CONFIG_TCP_CONG_DCTCP"),
-        ("kmod", "signing", {}, "ok", ""),
         ("kmod", "signing", {SECURE_BOOT: b"\x06\x00\x00\x00\x00"}, "ok", ""),
         ("kmod", "signing", {SECURE_BOOT: b"\x06\x00\x00\x00\x01"}, "warning", "mokutil"),
         (
@@ -224,7 +215,6 @@ def find(diagnosis, purpose, name):
             "warning",
             "mokutil",
         ),
-        ("attach", "ptrace", {}, "ok", ""),
         ("attach", "ptrace", {"/proc/sys/kernel/yama/ptrace_scope": "3"}, "warning", "reboot"),
         (
             "attach",
@@ -241,6 +231,12 @@ def test_finding(host, purpose, name, changes, state, fix):
     assert fix in check.fix
     if state in ("missing", "warning"):
         assert check.fix
+
+
+def test_a_kernel_that_load_refuses_is_not_ready(host, monkeypatch):
+    btf = {"/sys/kernel/btf/vmlinux": "\0__bpf_prog_enter_recur\0init_owned\0"}
+    monkeypatch.delenv("MLTCP_ALLOW_SKIPPED_CALLS")
+    assert "struct_ops" in diagnose(host(btf)).lacking("bpf")
 
 
 @pytest.mark.parametrize(
@@ -278,27 +274,6 @@ def test_a_module_that_would_be_taken_can_be_built(host, changes, advice):
 def test_a_loaded_module_needs_no_loading(host):
     changes = {"/proc/sys/kernel/modules_disabled": "1", "/sys/module/tcp_mltcp/refcnt": "0"}
     assert find(diagnose(host(changes)), "kmod", "module loading").state == "ok"
-
-
-@pytest.mark.parametrize(
-    ("known", "fix"),
-    [
-        ("linux-headers-6.1.0-49-amd64\nlinux-headers-amd64", "apt-get install linux-headers-6"),
-        ("linux-headers-6.1.0-50-amd64", "apt knows no linux-headers-6.1.0-49-amd64"),
-        ("", "apt-get install linux-headers-6"),
-        (None, "apt-get install linux-headers-6"),
-    ],
-)
-def test_headers_are_the_builders_where_apt_has_none(host, known, fix):
-    made = host({HEADERS: None})
-    answering = Answering(made.root, {"apt-cache pkgnames": known})
-    (check,) = [each for each in kmod.checks(answering) if each.name == "kernel headers"]
-    assert fix in check.fix
-
-
-def test_headers_are_the_hosts_where_its_folder_is_missing(host):
-    check = find(diagnose(host({HEADERS: None, MODULES: None})), "kmod", "kernel headers")
-    assert "on the host itself" in check.fix
 
 
 def test_other_network_namespace_is_told_by_the_read_only_list(host):
@@ -391,13 +366,6 @@ def test_json_on_this_host(capsys):
         assert check["purpose"] in PURPOSES
         assert check["state"] in ("ok", "missing", "warning", "unknown")
         assert check["state"] in ("ok", "unknown") or check["fix"]
-
-
-def test_text_on_this_host(capsys):
-    main(["doctor"])
-    out = capsys.readouterr().out
-    for title in PURPOSES.values():
-        assert f"{title}: " in out
 
 
 def test_leaves_nothing_behind():
