@@ -289,6 +289,6 @@ def test_list_names_what_is_shipped() -> None:
     )
     experiments = {each["name"]: each for each in json.loads(done.stdout)}
     assert len(experiments["four-jobs"]["jobs"]) == 4
-    assert experiments["four-jobs"]["variants"] == ["cubic", "reno", "bbr", "mltcp", "told"]
+    assert experiments["four-jobs"]["variants"] == ["cubic", "reno", "bbr", "mltcp", "selected"]
     text = subprocess.run(command_line("list"), capture_output=True, text=True, check=True).stdout
     assert "four-jobs" in text

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Confidence intervals that respect that neighbouring iterations and the jobs of a run depend on
-each other.
+"""Bootstrap confidence intervals for iterations and jobs that depend on each other.
 
-Replicates are drawn in two stages. Repetitions are drawn with replacement; within each drawn
-repetition, contiguous blocks of iterations (circular, each `BLOCK` long) are drawn with replacement
-until the repetition's length is reached. All jobs of an iteration stay together, so collisions do
-too; a job with twice as many iterations as another gives twice as many to a block. Variants of one
-run are resampled with the same draws, because a repetition gives every variant the same compute
-times: a comparison then doesn't pay for what both share. Runs compared with each other are drawn
-independently.
+Replicates are drawn in two stages: repetitions with replacement, and within each drawn repetition
+contiguous blocks of iterations (circular, each `BLOCK` long), until the repetition's length is
+reached. All jobs of an iteration stay together, so collisions do, too; a job with twice as many
+iterations as another gives twice as many to a block. Variants of one run get the same draws,
+because a repetition gives every variant the same compute times; this cancels the shared variation
+in comparisons. Runs that are compared with each other are drawn independently.
 
 Intervals are percentile intervals of 95 %. Draws are seeded: the same tables give the same
-interval. With one repetition the interval knows nothing of what differs between repetitions.
+interval. With one repetition the interval lacks the variation between repetitions.
 """
 
 from __future__ import annotations
@@ -193,11 +191,7 @@ def speedup(slow: Floats | float, fast: Floats | float) -> Floats | float:
 def captured_gain(
     baseline: Floats | float, variant: Floats | float, bound: Floats | float
 ) -> Floats | float:
-    """The share of what the bound gains over the baseline that a variant gains: 0 baseline, 1
-    bound.
-
-    Not a number where the bound is no better than the baseline.
-    """
+    """The variant's gain over the baseline divided by the bound's; NaN where the bound has none."""
     room = np.asarray(baseline) - np.asarray(bound)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(room > 0, (np.asarray(baseline) - np.asarray(variant)) / room, np.nan)

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The table of a matrix: its scenarios' results side by side, with a verdict on every MLTCP
-variant.
+"""The table of a matrix: its scenarios' results, and a verdict on every MLTCP variant.
 
 The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result.py):
 
     schema      "mltcp-matrix/1"
-    name        the matrix's
+    name            of the matrix
     scenarios       {scenario: entry}, in the matrix's order
         description     of the scenario
-        problem         null, or why there is no result of it, one sentence
+        problem         null, or the reason why it has no result, one sentence
         bound           {mean_s, p99_s}, or null
-        expected        whether the scenario says what it expects
-        missed          [sentence on what of that didn't come out]
+        missed          [sentence on an expectation of the scenario that wasn't met]
         variants            {variant: entry}
             cc, base            congestion control; the variant it is compared with, or null
             mean_s, p99_s       of iteration times
@@ -41,7 +39,7 @@ from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 
 SCHEMA = "mltcp-matrix/1"
 SLOWER = 1.02
-"""A variant that takes more than this times its base's mean is slower than its base."""
+"""A variant whose mean is more than this times its base's counts as slower."""
 
 Entry = dict[str, Any]
 
@@ -65,7 +63,6 @@ def summarise_matrix(
             "problem": None if result else problems.get(scenario, "It has not been run."),
             "bound": _times(bound) if bound else None,
             "variants": _variants(result) if result else {},
-            "expected": bool(result and result["experiment"].get("expect")),
             "missed": result["missed"] if result else [],
         }
     return plain({"schema": SCHEMA, "name": name, "scenarios": scenarios})
@@ -130,7 +127,7 @@ def _is_mltcp(entry: Mapping[str, Any]) -> bool:
 
 
 def verdict(entry: Mapping[str, Any]) -> str:
-    """Return the verdict on an MLTCP variant, in a few words; a dash where nothing is."""
+    """Return the verdict on an MLTCP variant in a few words, or a dash."""
     words = []
     if entry["slower"]:
         words.append(f"{entry['over_base']['value'] - 1:.1%} slower than {entry['base']}")
@@ -141,7 +138,7 @@ def verdict(entry: Mapping[str, Any]) -> str:
 
 
 def render_matrix_text(document: Mapping[str, Any]) -> str:
-    """Tables of means and of p99s, a line for each MLTCP variant, and what failed."""
+    """Tables of means and of p99s, a line for each MLTCP variant, and the scenarios that failed."""
     parts = []
     for key, title in (("mean", "mean ms"), ("p99", "p99 ms")):
         head, rows = _wide(document, key)
@@ -225,8 +222,8 @@ def _neighbours(document: Mapping[str, Any]) -> str:
 
 
 def _conclusion(document: Mapping[str, Any]) -> str:
-    """Per MLTCP variant how many scenarios it is the best in, and which it is slower in than its
-    base; and which scenarios say more of the host than of the link."""
+    """Per MLTCP variant the number of scenarios in which it is the best, and those in which it is
+    slower than its base; and the scenarios that a busy host may have limited."""
     of: dict[str, list[tuple[str, Entry]]] = {}
     for scenario, _, variant, own in _mltcp_variants(document):
         of.setdefault(variant, []).append((scenario, own))

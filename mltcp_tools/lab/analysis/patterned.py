@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The schedules of a run over a fabric, whose jobs have ranks: simulator/fluid.py computes them.
 
-They are computed from the experiment as the run folder has it, which says every compute time, start
-and path; a damaged folder has none.
+They are computed from the run folder's experiment, which determines every compute time, start and
+path; a damaged folder has none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Phases: the spans of a variant in which the same jobs run, where jobs come late or leave early.
 
-A phase begins when a job's first iteration does and ends when a job's last one does. Spans shorter
-than SHORTEST median iterations are no phases: equal jobs end one after another, too. An iteration
+A phase begins with a job's first iteration and ends with a job's last one. Spans shorter than
+SHORTEST median iterations don't count: equal jobs, too, end one after another. An iteration
 belongs to the phase in which it begins.
 """
 

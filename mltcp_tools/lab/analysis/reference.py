@@ -99,7 +99,7 @@ def _unmodelled(run: Run) -> str | None:
 
 
 def _sources(run: Run) -> dict[int, str]:
-    """Repetition -> the variant whose compute times stand for it."""
+    """Repetition -> the variant that provides its compute times."""
     in_variants = run.iterations[run.iterations["variant"] != ALONE]
     rows = in_variants.groupby(["repetition", "variant"]).size()
     sources = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Run folders: what measurements write into them and `mltcp report` reads."""
+"""Run folders: the files that measurements write and `mltcp report` reads."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ RARE = ("flow_events", "bulk", "requests", "disturbance")
 
 
 def write_tables(folder: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Write these tables as CSV; a reader finds old ones or new ones, never halves.
+    """Write these tables as CSV; each file is replaced at once.
 
-    Rows may lack columns that nobody could fill in; those are left out of the file.
+    Columns that no row has are left out of the file.
     """
     for name, rows in tables.items():
         _write(folder, name, _table(name, rows))

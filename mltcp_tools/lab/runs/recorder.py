@@ -48,7 +48,7 @@ class LinkCounters:
 
 
 class Tables:
-    """Rows as they come; `write` puts all tables, complete each, into a folder."""
+    """Collects rows; `write` puts all tables into a folder."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in COLUMNS}
@@ -82,7 +82,7 @@ class Tables:
         self._rows["disturbance"] += [key | row for row in rows]
 
     def drop(self, variant: str, repetition: int) -> None:
-        """Forget a variant's run, which is made again; what disturbed it stays."""
+        """Forget a variant's run, which is repeated; its disturbance stays."""
         for name, rows in self._rows.items():
             if name != "disturbance":
                 rows[:] = [

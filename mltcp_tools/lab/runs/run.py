@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A run folder in memory; what is missing or damaged becomes a problem in the report."""
+"""A run folder in memory; missing and damaged parts become problems in the report."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Run:
 
     path: the folder. environment: environment.json, or {}. iterations, bursts, samples,
     flow_events, variants, bulk, requests: the tables, without rows when missing; times are seconds
-    from the start of the variant in its repetition. problems: what is missing or damaged, one
-    sentence each.
+    from the start of the variant in its repetition. problems: sentences on missing or damaged
+    parts.
     """
 
     path: Path
@@ -68,8 +68,7 @@ class Run:
         return names[0] if names else None
 
     def base_of(self, variant: str) -> str | None:
-        """The variant whose congestion control that of an MLTCP variant builds on, or the one
-        named."""
+        """The variant that `variant` is compared with, if it has iterations."""
         base = self.experiment.base_of(variant)
         return base if base in self.variant_names else None
 
@@ -152,7 +151,7 @@ def _how_it_ended(run: Run) -> list[str]:
 
 
 def _incomplete(run: Run) -> list[str]:
-    """Sentences on what the experiment names but the tables lack."""
+    """Sentences on parts of the experiment that the tables lack."""
     experiment, variants = run.experiment, run.variant_names
     if run.iterations.empty:
         return []

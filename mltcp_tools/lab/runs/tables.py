@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The tables of a run folder, read so that damage costs as little as possible.
 
-What could not be used is described in sentences, never raised.
+Damage becomes sentences, not errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WHOLE = ("repetition", "iteration", "burst", "request", "flow", "order", "bytes
 _COUNTED = ("repetition", "iteration", "burst", "request", "attempt")  # whole numbers from 1
 _DURATIONS = ("compute_s", "comm_s")
 _TIMES = ("start_s", "end_s", "time_s", *_DURATIONS)
-# Thirty years: what lies beyond is damage, and axes and sums would be stretched by it.
+# Thirty years: larger values are damage, and would stretch axes and sums.
 _LONGEST_S = 1e9
 
 # Columns a row can't be used without; the others may be missing or empty.
@@ -64,9 +64,9 @@ def empty_table(name: str) -> pd.DataFrame:
 
 
 def read_table(folder: Path, name: str, problems: list[str]) -> pd.DataFrame:
-    """Table `name` of a run folder; without rows when nothing of it can be read.
+    """Table `name` of a run folder; without rows where it can't be read.
 
-    Whatever is missing or was left out is appended to `problems`, one sentence each.
+    Sentences on missing and unusable parts are added to `problems`.
     """
     path = folder / f"{name}.csv"
     if not path.is_file():
@@ -114,9 +114,7 @@ def _read_csv(path: Path, problems: list[str]) -> pd.DataFrame:
 
 
 def _plausible(table: pd.DataFrame) -> pd.Series[bool]:
-    """Return the mask of rows that a run can have written; others would spoil more than
-    themselves.
-    """
+    """Return the mask of rows that a run can have written; others would distort all results."""
     good = pd.Series(True, index=table.index)
     # Tables are laid out by these numbers, so one far beyond the rows there are costs memory.
     highest = 1000 + 10 * len(table)
