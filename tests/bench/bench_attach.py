@@ -43,7 +43,7 @@ rules:
   - job: '{{cgroup:{prefix}-(\\d+)}}'
     cgroup: ['{prefix}-*']
     kinds: all
-    total: 1MB
+    burst_bytes: 1MB
     gap: 100ms
 """
 

@@ -28,7 +28,7 @@ def test_a_recording_is_a_run_folder_that_report_reads(
     backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
-        agent(tmp_path, rules(mark, more=", total: 200kB, gap: 50ms")) as running,
+        agent(tmp_path, rules(mark, more=", burst_bytes: 200kB, gap: 50ms")) as running,
         training(mark) as job,
     ):
         job.ask("connect")

@@ -114,7 +114,7 @@ def test_agent_learns_from_gloos_calls(report: Report, tmp_path: Path) -> None:
         wait_for_more(all_ranks(jobs), 2)
         config = tmp_path / "agent.yaml"
         rules = [
-            {"job": name, "pid": [rank.pid for rank in ranks], "total": "auto", "gap": "auto"}
+            {"job": name, "pid": [rank.pid for rank in ranks], "burst_bytes": "auto", "gap": "auto"}
             for name, ranks in jobs.items()
         ]
         config.write_text(json.dumps({"on_stop": "detach", "rules": rules}))

@@ -19,7 +19,7 @@ The agent's configuration file is a list of such rules:
       - job: gpt2                # without it: only processes that tell a name through the hooks
         cgroup: [job_1234]       # any of: pid, tree, command, cgroup, port, netns, user; all that
         command: [train.py]      # are given must fit, and of each list one entry
-        total: auto              # bytes of one burst of one flow, such as 2.5MB
+        burst_bytes: auto        # bytes of one burst of one flow, such as 2.5MB
         gap: auto                # silence that ends an iteration, such as 170ms
         cc: mltcp                # observe: only look, and change nothing
         kinds: [nccl-data]       # default: those that carry data; all: every socket
@@ -66,7 +66,7 @@ _PROVE = ("share", "slower", "then", "period")
 _THEN = ("detach", "report")
 _PRIORITIES = ("interfaces", "weight", "levels", "controller")
 _CONTROLLERS = ("here", "elsewhere")
-_RULE = ("job", *_TARGETS, "total", "gap", "cc", "kinds", "opt_in", *_GIVEN)
+_RULE = ("job", *_TARGETS, "burst_bytes", "gap", "cc", "kinds", "opt_in", *_GIVEN)
 _T = TypeVar("_T")
 
 
@@ -174,8 +174,8 @@ def parse_config(text: str, file: str) -> Config:
             )
         if rule.job and given.setdefault(rule.job, rule.parameters()) != rule.parameters():
             raise section.error(
-                "a rule above gives this job another total, gap, slope or intercept; give the same"
-                " in both, or name another job.",
+                "a rule above gives this job another burst_bytes, gap, slope or intercept; give the"
+                " same in both, or name another job.",
                 "job",
             )
         rules.append(rule)
@@ -235,7 +235,7 @@ def _rule(section: Section) -> Rule:
             ),
             kinds=section.get("kinds", _kinds, ()),
             congestion_control=_congestion_control(section),
-            total_bytes=section.get("total", _auto(parse_bytes), None),
+            total_bytes=section.get("burst_bytes", _auto(parse_bytes), None),
             gap_s=section.get("gap", _auto(parse_seconds), None),
             opt_in=section.get("opt_in", yes_no, False),
             given={name: section.get(name, number) for name in section if name in _GIVEN},

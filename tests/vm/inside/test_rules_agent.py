@@ -29,7 +29,7 @@ from mltcp_tools.live.attach.switch import attach
 pytestmark = pytest.mark.full  # agents start slowly in a VM
 backend = backend_fixture(fresh_and_loaded, ["kmod"])
 
-RULES = "rules:\n  - {{job: caught, cgroup: {}, kinds: all, total: 20kB, gap: 1ms{}}}\n"
+RULES = "rules:\n  - {{job: caught, cgroup: {}, kinds: all, burst_bytes: 20kB, gap: 1ms{}}}\n"
 COUNT = 50
 
 

@@ -27,7 +27,7 @@ rules:
     tree: 7
     port: 29500
     netns: blue
-    total: 2.5MB
+    burst_bytes: 2.5MB
     gap: 170ms
     cc: mltcp_reno
     kinds: [nccl-data, gloo]
@@ -36,7 +36,7 @@ rules:
     intercept: 0.5
   - command: [torchrun]
     kinds: all
-    total: auto
+    burst_bytes: auto
     gap: auto
 """
 
@@ -73,7 +73,9 @@ def test_every_field_arrives() -> None:
 
 
 def test_users_and_two_rules_of_one_job() -> None:
-    text = "rules: [{job: a, user: root, total: 1MB}, {job: a, user: [5, root], total: 1000kB}]"
+    text = """rules:
+      - {job: a, user: root, burst_bytes: 1MB}
+      - {job: a, user: [5, root], burst_bytes: 1000kB}"""
     first, second = parse_config(text, "a.yaml").rules
     assert (first.target.users, second.target.users) == ((0,), (5, 0))
     assert first.parameters() == second.parameters()
@@ -119,7 +121,7 @@ def test_defaults() -> None:
         ("rules: [{pid: x}]", r"pid: 'x' is not a process id"),
         ("rules: [{pid: true}]", r"pid: True is not a process id"),
         ("rules: [{port: 0}]", r"port: 0 is not a port, 1 to 65535"),
-        ("rules: [{command: x, total: 5 apples}]", r"total: '5 apples' is not a size"),
+        ("rules: [{command: x, burst_bytes: 5 apples}]", r"burst_bytes: '5 apples' is not a size"),
         ("rules: [{command: x, gap: 2h}]", r"gap: '2h' is not a time"),
         ("rules: [{command: x, gap: 5000s}]", r"gap_s is 5000"),
         ("rules: [{command: x, cc: bbr}]", r"cc: 'bbr' is not one of mltcp"),
@@ -134,7 +136,7 @@ def test_defaults() -> None:
         ("rules: [{command: x}]\nfollow: kprobe", r"follow: 'kprobe' is not one of auto, tracepo"),
         (
             "rules: [{pid: 1, job: a}, {pid: 2, job: b, gap: 1s}, {pid: 3, job: a, gap: 1s}]",
-            r"rules\[3\]\.job: a rule above gives this job another total",
+            r"rules\[3\]\.job: a rule above gives this job another burst_bytes",
         ),
         ("rules: [{command: x", r"a\.yaml:\d+: not valid YAML"),
         ("rules: " + "[" * 100_000, r"a\.yaml"),
