@@ -30,7 +30,7 @@ def main() -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     if sys.argv[7:]:
-        handle, ranks = ctypes.c_discarded_p(), int(sys.argv[7])
+        handle, ranks = ctypes.c_void_p(), int(sys.argv[7])
         nccl.ncclCommInitRank(ctypes.byref(handle), ranks, UniqueId(), ranks - 1)
     begins_s = []
     for _ in range(iterations):

@@ -41,9 +41,9 @@ def unique_id(nccl: Any, rank: int, file: Path) -> UniqueId:
     return UniqueId.from_buffer_copy(file.read_bytes())
 
 
-def buffer(cuda: Any, size: int) -> ctypes.c_discarded_p:
+def buffer(cuda: Any, size: int) -> ctypes.c_void_p:
     """Memory of the first GPU, in a context that is this thread's from now on."""
-    device, context, memory = ctypes.c_int(), ctypes.c_discarded_p(), ctypes.c_discarded_p()
+    device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
     check(cuda.cuInit(0), "cuInit")
     check(cuda.cuDeviceGet(ctypes.byref(device), 0), "cuDeviceGet")
     check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "cuDevicePrimaryCtxRetain")
@@ -57,7 +57,7 @@ def main() -> None:
     iterations, count, idle_s = int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6])
     os.environ["NCCL_HOSTID"] = f"host-{rank}"
     cuda, nccl = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(library)
-    memory, communicator = buffer(cuda, 4 * count), ctypes.c_discarded_p()
+    memory, communicator = buffer(cuda, 4 * count), ctypes.c_void_p()
     made = unique_id(nccl, rank, file)
     check(nccl.ncclCommInitRank(ctypes.byref(communicator), 2, made, rank), "ncclCommInitRank")
     print("ready", flush=True)
