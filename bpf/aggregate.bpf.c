@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The aggregator. As an XDP program sums leave by devmaps, past any queueing discipline; as a
- * classifier at a port's ingress they pass the disciplines of the ports that they leave by, and
- * several workers may be behind one port. With XDP on a port the classifier is there too, for
- * frames whose answer XDP has no room for.
+ * The aggregator. From the XDP program sums leave by devmaps, past any queueing discipline, one to
+ * each port. From the classifier at a port's ingress they pass the disciplines of the ports that
+ * they leave by, and several workers may be behind one port. User space chooses for each job. Where
+ * XDP serves it, the classifier answers the frames whose answer XDP has no room for.
  */
 #include <linux/pkt_cls.h>
 #include "aggregate.bpf.h"
@@ -71,7 +71,11 @@ int aggregate_xdp(struct xdp_md *ctx)
 	if (!s || length < HEADERS_BYTES || bpf_xdp_load_bytes(ctx, 0, &s->frame, HEADERS_BYTES) ||
 	    !is_ours(&s->frame))
 		return XDP_PASS;
-	if (!find_origin(s, &origin) || !is_sound(s, &origin, ctx->ingress_ifindex, length))
+	if (!find_origin(s, &origin))
+		return XDP_DROP;
+	if (origin.job->by_tc)
+		return XDP_PASS;
+	if (!is_sound(s, &origin, ctx->ingress_ifindex, length))
 		return XDP_DROP;
 	if (may_grow(&s->packet.header)) {
 		more = origin.job->values * 4;

@@ -84,7 +84,7 @@ struct agg_job {
 	__u32 slots;
 	__u32 values; /* most in a packet */
 	__u32 workers; /* how many send here */
-	__u32 reserved;
+	__u32 by_tc; /* XDP leaves its packets to the classifier */
 };
 
 /* The other end of a job's worker, all as in the packets (network order). */

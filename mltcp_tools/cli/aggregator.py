@@ -17,13 +17,13 @@ import click
 
 from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.base.units import format_bytes
-from mltcp_tools.cli.options import SECONDS, list_option, shown_option
+from mltcp_tools.cli.options import list_option, shown_option
 from mltcp_tools.kernel.host.programs import module_command
 
 _START_S = 60.0  # the programs are compiled the first time
 _DOWN_S = 10.0
 
-name_option = shown_option("--name", default="default", help="Name of an aggregator of this host.")
+name_option = shown_option("--name", default="default", help="Name of the aggregator on this host.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -31,8 +31,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 def command() -> None:
     """Run the aggregator, which sums up gradients in the network.
 
-    Workers reach it by the addresses of the interfaces named; each sends its gradients once and
-    gets the sum once, where a ring sends nearly twice as much.
+    Workers reach it at the addresses of its interfaces. Each sends its gradients once and receives
+    the sum once, while a ring sends nearly twice as much.
     """
 
 
@@ -43,100 +43,52 @@ def command() -> None:
     "interfaces",
     required=True,
     metavar="NAME,…",
-    help="The ports that workers are behind.",
+    help="Interfaces towards the workers.",
 )
-@shown_option(
-    "--mode",
-    type=click.Choice(("xdp", "tc")),
-    default="xdp",
-    help="xdp: fastest; each worker of a job is behind a port of its own, and sums pass by the"
-    " ports' queueing disciplines. tc: any number of workers behind a port, and through them.",
-)
-@click.option("--port", type=click.IntRange(1, 65400), help="UDP and TCP port.  [default: 17749]")
-@shown_option(
-    "--slots",
-    type=click.IntRange(1, 65536),
-    default=4096,
-    help="Packets' worth of memory for all jobs together, 8 kB each.",
-)
-@shown_option(
-    "--quota", type=click.IntRange(1, 65536), default=1024, help="Most slots that one job gets."
-)
+@shown_option("--port", type=click.IntRange(1, 65400), default=17749, help="UDP and TCP port.")
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Secret that workers must have in MLTCP_AGGREGATOR_TOKEN.",
+    help="File with the secret that workers must have in MLTCP_AGGREGATOR_TOKEN.",
 )
 @click.option(
-    "--open",
-    "is_open",
-    is_flag=True,
-    help="Take jobs of everybody who reaches the ports, instead of --token-file.",
-)
-@shown_option(
-    "--wait",
-    "wait_s",
-    type=SECONDS,
-    default="60s",
-    help="Time that a job's first rank waits for its last.",
+    "--open", "is_open", is_flag=True, help="Accept jobs without a token, from every host."
 )
 @name_option
 @click.option("--foreground", is_flag=True, help="Run in the foreground, and log to stderr.")
-@click.option(
-    "--log-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to which the log is appended.  [default: /run/mltcp/aggregate-NAME.log]",
-)
 @json_option
 def up(
     interfaces: tuple[str, ...],
-    mode: str,
-    port: int | None,
-    slots: int,
-    quota: int,
+    port: int,
     token_file: Path | None,
     is_open: bool,
-    wait_s: float,
     name: str,
     foreground: bool,
-    log_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Start the aggregator on these interfaces. It needs root."""
-    from mltcp_tools.collectives.daemon import is_up, log_path, run_daemon
-    from mltcp_tools.collectives.session import PORT
+    """Start the aggregator in the background. Needs root."""
+    from mltcp_tools.collectives.daemon import is_up, run_daemon
     from mltcp_tools.kernel.native.requirements import require_bpf_capabilities
 
     require_bpf_capabilities()
     _check_name(name)
     if is_open == bool(token_file):
         raise UsageError(
-            "Say who may have sums made: those with the token of --token-file, or everybody by"
-            " --open."
+            "Name --token-file to accept workers that have the token, or --open to accept all."
         )
     if not foreground:
         if is_up(name):
             raise BusyError(
                 f"An aggregator called {name!r} is up; `mltcp collectives aggregator down` ends it."
             )
-        _start(name, log_file or log_path(name), as_json)
+        _start(name, as_json)
         return
     token = os.fsdecode(token_file.read_bytes().strip()) if token_file else ""
     if token_file and not token:
         raise UsageError(f"{token_file} is empty; write the workers' token into it.")
-    os.chdir("/")  # no file system is kept busy; what was named by relative paths has been read
+    os.chdir("/")  # keeps no file system busy; relative paths have been read
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    run_daemon(
-        list(interfaces),
-        name=name,
-        mode=mode,
-        port=port or PORT,
-        slots=slots,
-        quota=quota,
-        token=token,
-        wait_s=wait_s,
-        ready=lambda: None,
-    )
+    run_daemon(list(interfaces), name=name, port=port, token=token)
 
 
 def _check_name(name: str) -> None:
@@ -144,16 +96,19 @@ def _check_name(name: str) -> None:
         raise UsageError(f"{name!r} can't name an aggregator; use letters, digits and -.")
 
 
-def _start(name: str, log_file: Path, as_json: bool) -> None:
-    """Start this very command in the background, and return when its aggregator answers."""
-    log_file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with open(log_file, "a+", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+def _start(name: str, as_json: bool) -> None:
+    """Run this command in the foreground of another process; return when the aggregator answers."""
+    from mltcp_tools.collectives.daemon import log_path
+
+    file = log_path(name)
+    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with open(file, "a+", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
         log.seek(0, os.SEEK_END)
         process = _start_with(log, name)
     if as_json:
-        click.echo(json.dumps({"name": name, "process": process.pid}, indent=2))
+        click.echo(json.dumps({"name": name, "process": process.pid, "log": str(file)}, indent=2))
     else:
-        click.echo(f"The aggregator {name!r} is up (process {process.pid}); it logs to {log_file}.")
+        click.echo(f"The aggregator {name!r} is up (process {process.pid}); it logs to {file}.")
 
 
 def _start_with(log: IO[str], name: str) -> subprocess.Popen[str]:
@@ -186,7 +141,7 @@ def _start_with(log: IO[str], name: str) -> subprocess.Popen[str]:
 @name_option
 @json_option
 def status(name: str, as_json: bool) -> None:
-    """Show the jobs and what became of their packets, as the kernel counts them."""
+    """Show the jobs, and the kernel's counts of their packets."""
     document = _ask(name, "status")
     if as_json:
         click.echo(json.dumps(document, indent=2))
@@ -194,7 +149,7 @@ def status(name: str, as_json: bool) -> None:
     ports = ", ".join(document["interfaces"])
     used = sum(job["slots"] for job in document["jobs"])
     click.echo(
-        f"{document['mode']} on {ports}, port {document['port']}; {used} of {document['slots']}"
+        f"{ports}, port {document['port']}; {used} of {document['slots']}"
         f" slots in use; {document['foreign']} foreign packets"
     )
     for job in document["jobs"]:
@@ -218,7 +173,7 @@ def _job_line(job: dict[str, Any]) -> str:
 @name_option
 @json_option
 def down(name: str, as_json: bool) -> None:
-    """End the aggregator; its jobs go on by Gloo."""
+    """Stop the aggregator; its jobs go on with Gloo."""
     number = int(_ask(name, "status")["process"])
     process = os.pidfd_open(number)
     try:

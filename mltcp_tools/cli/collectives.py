@@ -12,20 +12,16 @@ from typing import Any
 import click
 
 from mltcp_tools.base.errors import MltcpError, UsageError
-from mltcp_tools.base.units import format_bytes, parse_bytes, parse_fraction
+from mltcp_tools.base.units import format_bytes, parse_bytes, parse_fraction, parse_rate
 from mltcp_tools.cli.lazy import LazyGroup
 from mltcp_tools.cli.options import (
-    BYTES,
-    RATE,
     list_option,
-    mtu_option,
-    output_file,
     shown_option,
 )
 
 
 def collectives() -> Collection[str]:
-    """The names of those there are."""
+    """Return the names of all collectives."""
     from mltcp_tools.collectives.registry import COLLECTIVES
 
     return COLLECTIVES
@@ -45,19 +41,18 @@ def command() -> None:
 @click.option(
     "--namespaces",
     type=click.IntRange(2, 16),
-    help="Ranks to run on this host, each behind a link of its own, with an aggregator at the"
-    " switch between them. Without it this is one rank of a torchrun.",
+    help="Number of ranks to run on this host, each behind a link of its own, with an aggregator at"
+    " the switch between them (default: be one rank of a torchrun).",
 )
-@shown_option("--rate", type=RATE, default="200mbit", help="Rate of each link.")
-@click.option("--slow", type=RATE, help="Rate of the first rank's link, where it differs.")
-@shown_option("--queue", type=BYTES, default="100kB", help="Queue at each end of a link.")
-@shown_option(
-    "--mode",
-    type=click.Choice(("xdp", "tc")),
-    default="xdp",
-    help="Place of the aggregator's programs, as for `mltcp collectives aggregator up`.",
+@list_option(
+    "--rate",
+    "rates",
+    parse=parse_rate,
+    metavar="RATE,…",
+    default=("200mbit",),
+    show_default=True,
+    help="Rate of the links; with two rates, the first rank's and the others'.",
 )
-@mtu_option(9000)
 @list_option(
     "-s",
     "--size",
@@ -66,7 +61,7 @@ def command() -> None:
     metavar="SIZE,…",
     default=("256kB", "2.5MB", "10MB"),
     show_default=True,
-    help="Bytes of the tensors.",
+    help="Sizes of the tensors.",
 )
 @list_option(
     "-a",
@@ -78,10 +73,7 @@ def command() -> None:
     help="Algorithms to compare.",
 )
 @shown_option(
-    "--repeats",
-    type=click.IntRange(1),
-    default=5,
-    help="Repeats of each all-reduce; the median counts.",
+    "--repeats", type=click.IntRange(1), default=5, help="Number of times each all-reduce is timed."
 )
 @list_option(
     "--density",
@@ -90,13 +82,13 @@ def command() -> None:
     metavar="SHARE,…",
     default=("100%",),
     show_default=True,
-    help="Shares of the tensors' blocks that aren't zero at some rank.",
+    help="Shares of the tensors' blocks that have values other than zero.",
 )
 @shown_option(
     "--block",
     type=click.IntRange(1),
     default=352,
-    help="Values of such a block; 352 are a packet's at 1500 bytes.",
+    help="Number of values in a block; 352 fill a packet of 1500 bytes.",
 )
 @shown_option(
     "--type",
@@ -105,34 +97,22 @@ def command() -> None:
     default="float32",
     help="Type of the tensors' values.",
 )
-@shown_option(
-    "--places",
-    type=click.Choice(("scattered", "clustered", "apart")),
-    default="scattered",
-    help="Places of these blocks: anywhere, in ten runs, or anywhere and each at one rank alone.",
-)
-@click.option("--aggregator", help="The aggregator, HOST[:PORT]; --namespaces starts one.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def bench(
     namespaces: int | None,
-    rate: int,
-    slow: int | None,
-    queue: int,
-    mode: str,
-    mtu: int,
+    rates: tuple[int, ...],
     sizes: tuple[int, ...],
     algorithms: tuple[str, ...],
     repeats: int,
     densities: tuple[float, ...],
     block: int,
     value_type: str,
-    places: str,
-    aggregator: str | None,
     as_json: bool,
 ) -> None:
-    """Compare all-reduces of float32 tensors: time, bandwidth, and whether the sums are right.
+    """Compare all-reduces: time, bandwidth, and whether the sums are right.
 
-    The algorithms take turns within each repetition. Needs torch; with --namespaces also root.
+    The algorithms alternate within each repetition. Needs torch; --namespaces also needs root. A
+    rank of a torchrun finds the aggregator in MLTCP_AGGREGATOR, as a training does.
     """
     from mltcp_tools.collectives import require_packages
     from mltcp_tools.lab.collectives.bench_table import SCHEMA, for_terminal
@@ -146,25 +126,18 @@ def bench(
         raise UsageError(f"{wrong[0]} bytes aren't a whole number of float32; use a multiple of 4.")
     if not all(0 < density <= 1 for density in densities):
         raise UsageError("A --density is a share above 0% and up to 100%.")
+    if len(rates) > 2:
+        raise UsageError("--rate takes one rate, or the first rank's and the others'.")
     plan = Plan(
-        algorithms or tuple(collectives()),
-        list(sizes),
-        repeats,
-        densities,
-        block,
-        places,
-        aggregator,
-        type=value_type,
+        algorithms or tuple(collectives()), list(sizes), repeats, densities, block, value_type
     )
-    document: dict[str, Any] = {"schema": SCHEMA, "block": block, "places": places}
-    document |= {"type": value_type}
+    document: dict[str, Any] = {"schema": SCHEMA, "block": block, "type": value_type}
     document["made"] = made()
     if namespaces:
         from mltcp_tools.lab.collectives.bench_here import bench_here
 
-        rates = [slow or rate] + [rate] * (namespaces - 1)
-        document |= {"rates": rates, "queue": queue, "mode": mode, "mtu": mtu}
-        document |= bench_here(plan, rates, queue, mode, mtu)
+        links = [rates[0]] + [rates[-1]] * (namespaces - 1)
+        document |= {"rates": links} | bench_here(plan, links)
     else:
         document["rows"] = _as_rank(plan)
     if document["rows"]:
@@ -179,24 +152,16 @@ def bench(
 
 
 @command.command()
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@output_file("Write the page there.  [default: standard output]")
-def table(files: tuple[Path, ...], output: Path | None) -> None:
-    """Make one page of what `bench --namespaces --json` wrote to FILES."""
-    from mltcp_tools.base.files import replace_file
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+def table(files: tuple[Path, ...]) -> None:
+    """Print one page in Markdown of what `bench --namespaces --json` wrote to FILES."""
     from mltcp_tools.lab.collectives.bench_table import for_results, read
 
-    if not files:
-        raise UsageError("No file is named; `mltcp collectives table FILE...`.")
-    page = for_results({file.stem: read(file) for file in files})
-    if output is None:
-        click.echo(page, nl=False)
-    else:
-        replace_file(output, page.encode())
+    click.echo(for_results({file.stem: read(file) for file in files}), nl=False)
 
 
 def _as_rank(plan: Any) -> list[dict[str, Any]]:
-    """The rows at rank 0 of a torchrun, none at the others."""
+    """Return the rows at rank 0 of a torchrun, none at the others."""
     from dataclasses import asdict
 
     import torch.distributed as dist
@@ -205,8 +170,8 @@ def _as_rank(plan: Any) -> list[dict[str, Any]]:
 
     if "RANK" not in os.environ:
         raise UsageError(
-            "Say --namespaces N to compare on this host alone, or start it on each host by"
-            " torchrun: torchrun --nnodes N … --no-python mltcp collectives bench"
+            "Add --namespaces N to compare on this host alone, or start the command on each host:"
+            " torchrun --nnodes N … --no-python mltcp collectives bench"
         )
     dist.init_process_group("gloo")
     rows = [asdict(row) for row in run_rank(plan)]

@@ -32,6 +32,7 @@ from mltcp_tools.collectives.admission import (
 from mltcp_tools.collectives.handshake import LEAVE, LINE_BYTES, NONCE_BYTES, Admitted
 from mltcp_tools.collectives.library import max_jobs, max_values, max_workers
 from mltcp_tools.collectives.programs import (
+    XDP_VALUES,
     KernelJob,
     Peer,
     Programs,
@@ -39,7 +40,14 @@ from mltcp_tools.collectives.programs import (
 )
 from mltcp_tools.kernel.host.locks import RUN_DIR
 
-SCHEMA = "mltcp-aggregate/1"
+SCHEMA = "mltcp-aggregate/2"
+
+SLOTS, JOB_SLOTS = 4096, 1024
+"""Packets' worth of memory (8 kB each) for all jobs, and the most that one job gets."""
+
+WAIT_S = 60.0
+"""Time for which the first rank of a job waits for the last one."""
+
 LINGER_S = 3.0
 """The time for which a job goes on after a rank has left it in peace."""
 
@@ -79,18 +87,17 @@ class Rank:
 
 
 class Daemon:
-    """Serves until it is told to stop. wait_s: how long the first rank waits for the last."""
+    """Serves until it is told to stop."""
 
-    def __init__(self, programs: Programs, admission: Admission, wait_s: float) -> None:
-        self.programs, self.admission, self.wait_s = programs, admission, wait_s
+    def __init__(self, programs: Programs, admission: Admission) -> None:
+        self.programs, self.admission = programs, admission
         self._callers = Callers()
         self._in_kernel: dict[int, KernelJob] = {}
         self._refused_at = -_REFUSALS_S
         self._stop = asyncio.Event()
 
-    async def serve(self, name: str, ready: Any) -> None:
-        """Listen, call `ready`, and end with SIGTERM, SIGINT or `mltcp collectives aggregator
-        down`."""
+    async def serve(self, name: str) -> None:
+        """Listen until SIGTERM, SIGINT or `mltcp collectives aggregator down`."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -103,7 +110,6 @@ class Daemon:
             self._rank, "0.0.0.0", self.programs.port, limit=LINE_BYTES
         )
         try:
-            ready()
             await self._stop.wait()
         finally:
             for job in self.admission.jobs:
@@ -161,7 +167,7 @@ class Daemon:
         """Until the connection or the job ends."""
         gone = asyncio.ensure_future(reader.read(len(LEAVE)))
         waiting: list[asyncio.Future[Any]] = [gone, rank.over]
-        waited = None if job.complete else self.wait_s
+        waited = None if job.complete else WAIT_S
         try:
             while True:
                 await asyncio.wait(waiting, timeout=waited, return_when=asyncio.FIRST_COMPLETED)
@@ -177,7 +183,7 @@ class Daemon:
                 if not job.complete:
                     missing = sorted(set(range(job.workers)) - set(job.ranks))
                     raise Refused(
-                        f"After {self.wait_s:g} s these ranks of job {job.name!r} had not joined:"
+                        f"After {WAIT_S:g} s these ranks of job {job.name!r} had not joined:"
                         f" {', '.join(map(str, missing))}."
                     )
                 waited = None
@@ -189,11 +195,8 @@ class Daemon:
         peers = await asyncio.to_thread(self._find_peers, job)
         if not job.complete:  # a rank left meanwhile, and the job with it
             return
-        if self.programs.mode == "xdp" and len({peer.interface for peer in peers}) < len(peers):
-            raise Refused(
-                "Several workers of the job are behind one port of the aggregator, which XDP"
-                " can't serve; run `mltcp collectives aggregator up --mode tc`."
-            )
+        by_tc = self.programs.goes_through_tc(peers)
+        job.values = job.values if by_tc else min(job.values, XDP_VALUES)
         kernel = KernelJob(
             job.index,
             job.key,
@@ -206,14 +209,14 @@ class Daemon:
         )
         self.programs.add(kernel)
         self._in_kernel[job.index] = kernel
-        # A port with XDP takes no message that isn't cut into packets before.
-        cuts = self.programs.mode == "xdp"
+        cuts = self.programs.needs_cutting(peers)
         admitted = Admitted(
             job.index, job.generation, job.key, job.slots, job.values, cuts, job.nonce
         )
         for rank in job.ranks.values():
             rank.tell(**admitted.message())
-        log.info("Job %s: %d workers, %d slots.", job.name, job.workers, job.slots)
+        way = "tc" if by_tc else "XDP"
+        log.info("Job %s: %d workers, %d slots, %s.", job.name, job.workers, job.slots, way)
 
     def _log_refusal(self, rank: Rank, why: str) -> None:
         if time.monotonic() - self._refused_at >= _REFUSALS_S:
@@ -257,10 +260,8 @@ class Daemon:
             "schema": SCHEMA,
             "process": os.getpid(),
             "interfaces": self.programs.interfaces,
-            "mode": self.programs.mode,
             "port": self.programs.port,
             "slots": self.admission.slots,
-            "quota": self.admission.quota,
             "foreign": self.programs.foreign(),
             "busy_s": self.programs.busy_s(),
             "bytes": self.programs.added_bytes(),
@@ -301,18 +302,12 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 
 def run_daemon(
-    interfaces: list[str],
-    *,
-    name: str,
-    mode: str,
-    port: int,
-    slots: int,
-    quota: int,
-    token: str,
-    wait_s: float,
-    ready: Any,
+    interfaces: list[str], *, name: str, port: int, token: str, mode: str = "auto"
 ) -> None:
-    """Run an aggregator until it is told to end. token: empty for one that is open to all."""
+    """Run an aggregator until it is told to end.
+
+    token: empty for one that is open to all. mode: as for Programs.
+    """
     if is_up(name):
         raise BusyError(
             f"An aggregator called {name!r} is up; `mltcp collectives aggregator down` ends it,"
@@ -320,12 +315,12 @@ def run_daemon(
             " another."
         )
     _allow_connections()
-    programs = Programs(interfaces, mode, slots, port)
+    programs = Programs(interfaces, mode, SLOTS, port)
     try:
 
         async def main() -> None:
-            admission = Admission(max_jobs(), slots, quota, token)
-            await Daemon(programs, admission, wait_s).serve(name, ready)
+            admission = Admission(max_jobs(), SLOTS, JOB_SLOTS, token)
+            await Daemon(programs, admission).serve(name)
 
         asyncio.run(main())
     finally:

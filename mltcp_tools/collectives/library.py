@@ -29,7 +29,7 @@ struct agg_secret { unsigned long long word[2], pad[512]; };
 struct agg_job {
     struct agg_secret secret;
     uint64_t key, everyone;
-    uint32_t generation, first, slots, values, workers, reserved;
+    uint32_t generation, first, slots, values, workers, by_tc;
 };
 struct agg_peer {
     uint32_t address, local_address;

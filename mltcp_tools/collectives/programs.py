@@ -48,6 +48,10 @@ _MAPS = (
     "agg_ports",
     "agg_behind",
 )
+XDP_VALUES = 848
+"""Most values of a packet that XDP can send to several ports: the kernel copies one page at most,
+with 256 bytes of headroom and 320 behind the frame."""
+
 _DEVMAP_HASH = 25  # enum bpf_map_type
 _CLSACT, _INGRESS = 0xFFFF0000, 0xFFFFFFF2
 _FILTER = "mltcp-aggregate"
@@ -111,14 +115,18 @@ def _u32(number: int) -> bytes:
 
 
 class Programs:
-    """The programs, on `interfaces` until closed. mode: xdp or tc. slots: of all jobs together.
+    """The programs, on `interfaces` until closed. slots: of all jobs together.
 
-    XDP sends sums past every queueing discipline, and needs a port for each worker of a job; tc
-    has neither limit, and costs more per packet.
+    mode: `xdp` and `tc` attach those programs; `auto` attaches XDP to ports that aren't veths, as
+    the other end of a veth takes frames from XDP only where GRO is on there. XDP costs less per
+    packet, needs a port for each worker, and sends past the queueing disciplines; other jobs go
+    through tc.
     """
 
     def __init__(self, interfaces: Sequence[str], mode: str, slots: int, port: int = PORT) -> None:
-        self.interfaces, self.mode, self.slots, self.port = list(interfaces), mode, slots, port
+        self.interfaces, self.slots, self.port = list(interfaces), slots, port
+        self._mode = mode
+        self._with_xdp: set[int] = set()
         self._filtered: list[int] = []
         self._before: dict[int, dict[str, int]] = {}  # counters of an index, of former jobs
         self._object = BpfObject(
@@ -142,8 +150,9 @@ class Programs:
         found = ip.link_lookup(ifname=interface)
         if not found:
             raise UsageError(f"There is no interface {interface} here; `ip link` lists them.")
-        if self.mode == "xdp":
+        if self._mode == "xdp" or (self._mode == "auto" and not _is_veth(ip, found[0])):
             self._object.attach_xdp("aggregate_xdp", found[0])
+            self._with_xdp.add(found[0])
         remove_filter(ip, found[0])
         with contextlib.suppress(NetlinkError):  # it may have one, which stays
             ip.tc("add", "clsact", found[0])
@@ -179,7 +188,8 @@ class Programs:
         places = [job.index * constant("AGG_WORKERS_MAX") + rank for rank in range(len(job.peers))]
         for place, peer in zip(places, job.peers, strict=True):
             self._maps["agg_workers"].set(_u32(place), _struct("agg_peer", _peer_fields(peer)))
-        if self.mode == "xdp":
+        by_tc = self.goes_through_tc(job.peers)
+        if not by_tc:
             self._set_ports(job, places)
         fields = {
             "secret": secret_of(job.secret),
@@ -190,8 +200,18 @@ class Programs:
             "slots": job.slots,
             "values": job.values,
             "workers": len(job.peers),
+            "by_tc": by_tc,
         }
         self._maps["agg_jobs"].set(_u32(job.index), _struct("agg_job", fields))
+
+    def goes_through_tc(self, peers: Sequence[Peer]) -> bool:
+        """Tell whether the classifier serves a job: not each worker has a port with XDP alone."""
+        ports = {peer.interface for peer in peers}
+        return len(ports) < len(peers) or not ports <= self._with_xdp
+
+    def needs_cutting(self, peers: Sequence[Peer]) -> bool:
+        """Tell whether senders must cut messages into packets: a port with XDP takes no others."""
+        return any(peer.interface in self._with_xdp for peer in peers)
 
     def _set_ports(self, job: KernelJob, places: Sequence[int]) -> None:
         with BpfMap.create(_DEVMAP_HASH, "ports", 4, 8, constant("AGG_WORKERS_MAX")) as ports:
@@ -207,7 +227,7 @@ class Programs:
         """Refuse a job's packets from now on."""
         none = _struct("agg_job", {})
         self._maps["agg_jobs"].set(_u32(job.index), none)
-        if self.mode == "xdp":
+        if not self.goes_through_tc(job.peers):
             for peer in job.peers:
                 self._maps["agg_behind"].delete(struct.pack("=II", peer.interface, job.index))
             self._maps["agg_ports"].delete(_u32(job.index))
@@ -270,6 +290,11 @@ def remove_filter(ip: Any, interface: int) -> None:
             prio = each["info"] >> 16
             ip.tc("del-filter", "bpf", interface, parent=_INGRESS, prio=prio)
             return
+
+
+def _is_veth(ip: Any, interface: int) -> bool:
+    info = ip.get_links(interface)[0].get_attr("IFLA_LINKINFO")
+    return info is not None and info.get_attr("IFLA_INFO_KIND") == "veth"
 
 
 @contextlib.contextmanager

@@ -37,6 +37,7 @@ _OVERHEAD_BYTES = 20 + 8 + 56  # IPv4, UDP and ours
 _FIELDS_BYTES = 320 + 64  # that the kernel keeps behind a packet, and room before it
 _MIN_RTO_US = 10_000
 _PROBE_S = 3.0
+_PROBE_PACKETS = 32  # two windows
 _LAST_WORDS_S = 1.0
 PORT = 17749
 """UDP port of the packets, and TCP port of the admission."""
@@ -126,8 +127,8 @@ class Session:
             raise
 
     def _probe(self, timeout_s: float) -> None:
-        """Have packets of the size that will be used go both ways; SessionError if they don't."""
-        array = np.zeros(4 * self.values, dtype=np.int32)
+        """Send what reductions send; SessionError where it doesn't pass both ways."""
+        array = np.zeros(_PROBE_PACKETS * self.values, dtype=np.int32)
         at = array.ctypes.data
         state = self.worker.reduce(at, at, array.size, Kind.INT32, How.SUM, timeout_s)
         packets = f"UDP packets of {4 * self.values + _OVERHEAD_BYTES} bytes"
@@ -142,6 +143,14 @@ class Session:
             raise SessionError(f"{who}; {packets} may not pass from there to the aggregator.")
         if state is not State.DONE:
             raise SessionError(self._sentence(state, timeout_s))
+        # Not one came unasked, but when this rank asked for it again, and tc answered.
+        counted = self.counters()
+        if counted.losses >= _PROBE_PACKETS // 2 and not counted.srtt_us:
+            raise SessionError(
+                f"Sums of the aggregator at {self.endpoint.address} are lost on the way here: XDP"
+                " sends to a veth only where GRO is on at its other end (`ethtool -K eth0 gro on`"
+                " here)."
+            )
 
     def _connect(self, timeout_s: float) -> socket.socket:
         address = (self.endpoint.address, self.endpoint.port)

@@ -24,15 +24,9 @@ from mltcp_tools.collectives.group import Group
 from mltcp_tools.collectives.library import How
 from mltcp_tools.collectives.reducer import Reducer
 from mltcp_tools.collectives.registry import COLLECTIVES
-from mltcp_tools.collectives.session import Endpoint
+from mltcp_tools.collectives.session import endpoint_from_environment
 
 BLOCK = 352  # values that are zero together where density is below 1: a packet's at 1500 bytes
-
-PLACES = ("scattered", "clustered", "apart")
-"""The places of blocks with values. scattered: anywhere. clustered: in ten runs. apart: anywhere,
-each at one rank alone; else they are the same at all ranks."""
-
-_RUNS = 10
 
 WARM_UP = 2
 """Repetitions that aren't counted: after the first it is known how much of a sum is zero."""
@@ -41,8 +35,7 @@ WARM_UP = 2
 @dataclass(frozen=True)
 class Plan:
     """The comparison to make. sizes: bytes of tensors; type: of their values, as torch calls it.
-    densities: shares of blocks that aren't zero at some rank; block: their values; places: one of
-    PLACES. aggregator: HOST[:PORT] for those who need one.
+    densities: shares of blocks that aren't zero, the same ones at all ranks; block: their values.
     """
 
     algorithms: Sequence[str]
@@ -50,10 +43,8 @@ class Plan:
     repeats: int
     densities: Sequence[float] = (1.0,)
     block: int = BLOCK
-    places: str = PLACES[0]
-    aggregator: str | None = None
-    timeout_s: float = 30.0
     type: str = "float32"
+    timeout_s: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -97,10 +88,7 @@ def make_tensor(
     rank: int,
     size: int,
     density: float,
-    *,
-    world: int = 1,
     block: int = BLOCK,
-    places: str = PLACES[0],
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
     """Return a rank's tensor of `size` bytes, the same in every call (see Plan)."""
@@ -108,14 +96,9 @@ def make_tensor(
     tensor = torch.randn(count, generator=torch.Generator().manual_seed(rank)).to(dtype)
     if density < 1:
         blocks = -(-count // block)
-        chosen = max(1, round(density * blocks))
-        if places == "clustered":
-            kept = torch.arange(blocks) * _RUNS % blocks < density * blocks
-        else:
-            order = torch.randperm(blocks, generator=torch.Generator().manual_seed(12345))
-            kept = torch.zeros(blocks, dtype=torch.bool)
-            own = order[:chosen]
-            kept[own[rank::world] if places == "apart" else own] = True
+        order = torch.randperm(blocks, generator=torch.Generator().manual_seed(12345))
+        kept = torch.zeros(blocks, dtype=torch.bool)
+        kept[order[: max(1, round(density * blocks))]] = True
         tensor[~kept.repeat_interleave(block)[:count]] = 0
     return tensor
 
@@ -136,7 +119,7 @@ def is_right(result: torch.Tensor, tensors: Iterable[torch.Tensor], world: int) 
 
 def reducers(plan: Plan) -> dict[str, Callable[[torch.Tensor], Any]]:
     """A blocking all-reduce for each algorithm of the plan."""
-    endpoint = Endpoint.parse(plan.aggregator) if plan.aggregator else None
+    endpoint = endpoint_from_environment()
     made: dict[str, Callable[[torch.Tensor], Any]] = {}
     for name in plan.algorithms:
         group = Group(None, 2 * plan.timeout_s + 30)
@@ -172,15 +155,7 @@ def _rows(
     right, same = dict.fromkeys(calls, True), dict.fromkeys(calls, True)
 
     def tensor_of(each: int) -> torch.Tensor:
-        return make_tensor(
-            each,
-            size,
-            density,
-            world=world,
-            block=plan.block,
-            places=plan.places,
-            dtype=getattr(torch, plan.type),
-        )
+        return make_tensor(each, size, density, plan.block, getattr(torch, plan.type))
 
     own = tensor_of(rank)
     for turn in range(-WARM_UP, plan.repeats):

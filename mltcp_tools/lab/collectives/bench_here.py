@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mltcp_tools.base.errors import MltcpError
@@ -19,7 +19,7 @@ from mltcp_tools.collectives.bounds import Rates
 from mltcp_tools.collectives.daemon import ask, is_up, run_daemon
 from mltcp_tools.collectives.gloo import Gloo
 from mltcp_tools.collectives.registry import COLLECTIVES
-from mltcp_tools.collectives.session import PORT, SLOTS
+from mltcp_tools.collectives.session import PORT
 from mltcp_tools.kernel.host.lifetime import die_with_parent
 from mltcp_tools.kernel.host.programs import module_command
 from mltcp_tools.kernel.native.libbpf import check, library
@@ -30,28 +30,27 @@ from mltcp_tools.lab.testbed.namespaces import inside
 if TYPE_CHECKING:
     from mltcp_tools.lab.collectives.bench import Plan  # needs torch, which the aggregator doesn't
 
-OFFLOADS_FROM = 500_000_000
-"""Rate of links from which on TCP, so Gloo, is a fair rival only with offloads."""
+FAST = 500_000_000
+"""Rate of links from which TCP (Gloo) is a fair rival only with offloads and queues of 1 MB."""
 
 _START_S = 60.0
 _RUN_TIME = 0  # enum bpf_stats_type
 _MASTER_PORT = 29400
 
 
-def bench_here(
-    plan: Plan, rates: Sequence[int], queue: int, mode: str, mtu: int = 1500
-) -> dict[str, Any]:
+def bench_here(plan: Plan, rates: Sequence[int]) -> dict[str, Any]:
     """Rows of the plan (bench.Row as dictionaries), and what the aggregator counted.
 
-    rates: of each worker's link in bit/s. queue: bytes, at each end of a link. Needs root.
+    rates: of each worker's link in bit/s. Needs root.
     """
+    is_fast = min(rates) >= FAST
     require_privileges()
     remove_leftovers()
     with (
         RunLock() as lock,
         programs_counted(),
-        Star(lock.id, rates, queue, mtu, offloads=min(rates) >= OFFLOADS_FROM) as star,
-        aggregator(star, f"bench-{lock.id}", mode) as name,
+        Star(lock.id, rates, 1_000_000 if is_fast else 100_000, offloads=is_fast) as star,
+        aggregator(star, f"bench-{lock.id}", "xdp") as name,
     ):
         rows = run_ranks(star, plan)
         add_bounds(rows, rates)
@@ -103,17 +102,7 @@ def _be_aggregator(ports: list[str], name: str, mode: str) -> None:
     code = 1
     try:
         die_with_parent()
-        run_daemon(
-            ports,
-            name=name,
-            mode=mode,
-            port=PORT,
-            slots=4096,
-            quota=SLOTS,
-            token="",
-            wait_s=_START_S,
-            ready=lambda: None,
-        )
+        run_daemon(ports, name=name, port=PORT, token="", mode=mode)
         code = 0
     except MltcpError as error:
         print(f"mltcp: error: {error}", file=sys.stderr)
@@ -132,31 +121,27 @@ def _wait_until_up(name: str, pid: int) -> None:
 
 
 def run_ranks(star: Star, plan: Plan) -> list[dict[str, Any]]:
-    """Run the plan with a rank in each worker's namespace; the rows that rank 0 prints."""
-    world = len(star.workers)
-    ranks = []
-    for rank in range(world):
-        here = replace(plan, aggregator=f"{star.gateway(rank)}:{PORT}")
-        ranks.append(start_rank(star, rank, "mltcp_tools.lab.collectives.bench", asdict(here)))
-    outputs = collect(ranks)
-    rows: list[dict[str, Any]] = json.loads(outputs[0].splitlines()[-1])
+    """Run the plan with a rank in each worker's namespace; return the rows that rank 0 prints."""
+    ranks = [start_rank(star, rank, plan) for rank in range(len(star.workers))]
+    rows: list[dict[str, Any]] = json.loads(collect(ranks)[0].splitlines()[-1])
     return rows
 
 
-def start_rank(star: Star, rank: int, module: str, plan: Any) -> subprocess.Popen[str]:
-    """A process of a training in a worker's namespace, with torchrun's environment."""
+def start_rank(star: Star, rank: int, plan: Plan) -> subprocess.Popen[str]:
+    """Start a rank in its namespace, with the environment that torchrun and the user give it."""
     environment = os.environ | {
         "MASTER_ADDR": star.address(0),
         "MASTER_PORT": str(_MASTER_PORT),
         "RANK": str(rank),
         "WORLD_SIZE": str(len(star.workers)),
         "GLOO_SOCKET_IFNAME": WORKER_INTERFACE,
+        "MLTCP_AGGREGATOR": f"{star.gateway(rank)}:{PORT}",
         "OMP_NUM_THREADS": "1",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
     with inside(star.workers[rank]):
         return subprocess.Popen(
-            module_command(module, json.dumps(plan)),
+            module_command("mltcp_tools.lab.collectives.bench", json.dumps(asdict(plan))),
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

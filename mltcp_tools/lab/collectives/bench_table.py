@@ -14,7 +14,7 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import format_bytes, format_rate, format_seconds
 from mltcp_tools.lab.collectives.provenance import sentence
 
-SCHEMA = "mltcp-collectives-bench/4"
+SCHEMA = "mltcp-collectives-bench/5"
 
 _Cell = Callable[[dict[str, Any], dict[str, Any]], str]
 
@@ -44,7 +44,7 @@ def _spread(row: dict[str, Any]) -> str:
 _LINKS = {
     "ranks": lambda document, row: str(row["ranks"]),
     "links": lambda document, row: _links(document),
-    "blocks": lambda document, row: f"{document['places']}, {document['block']} values",
+    "blocks": lambda document, row: f"{document['block']} values",
 }
 _WHAT: dict[str, _Cell] = {
     "type": lambda document, row: document["type"] if document["type"] != "float32" else "",

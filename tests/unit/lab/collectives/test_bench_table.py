@@ -28,7 +28,6 @@ def document(by: dict[str, Any]) -> dict[str, Any]:
     row |= {"speedup_total": 1.47, "correct": True, "identical": True}
     links = {
         "rates": [100_000_000] * 4,
-        "places": "scattered",
         "block": 352,
         "type": "float32",
     }
