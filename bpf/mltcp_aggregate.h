@@ -39,7 +39,6 @@ enum agg_type {
 };
 
 enum agg_flag {
-	AGG_MAX = 1, /* the largest instead of the sum */
 	AGG_SHORT = 2, /* two values of 16 bits in each word, the first in its lower half */
 };
 
@@ -136,7 +135,7 @@ agg_well_formed(const struct agg_job *job, const struct agg_header *header, __u3
 		return 0;
 	return header->count % 4 == 0 && header->count <= job->values &&
 	       header->count <= AGG_VALUES_MAX && length == sizeof(*header) + header->count * 4 &&
-	       header->slot < job->slots && !(header->flags & ~(AGG_MAX | AGG_SHORT));
+	       header->slot < job->slots && !(header->flags & ~AGG_SHORT);
 }
 
 struct agg_sip {
@@ -285,19 +284,6 @@ static inline __attribute__((always_inline)) void agg_add_short(__s32 *to, const
 	}
 }
 
-static inline __attribute__((always_inline)) void agg_largest(__s32 *to, const __s32 *values,
-							      __u32 count)
-{
-	__u32 i;
-
-	for (i = 0; i < AGG_VALUES_MAX; i++) {
-		if (i >= count)
-			break;
-		if (to[i] < values[i])
-			to[i] = values[i];
-	}
-}
-
 /* An answer without values. */
 static inline __attribute__((always_inline)) enum agg_action agg_short(struct agg_packet *packet,
 								       __u8 type)
@@ -337,8 +323,6 @@ static inline __attribute__((always_inline)) void agg_merge(struct agg_entry *en
 		return;
 	if (!entry->count)
 		agg_copy(entry->values, packet->values, count);
-	else if (entry->flags & AGG_MAX)
-		agg_largest(entry->values, packet->values, count);
 	else if (entry->flags & AGG_SHORT)
 		agg_add_short(entry->values, packet->values, count);
 	else

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from mltcp_tools.collectives.bounds import Rates, aggregated_bound_s
 from mltcp_tools.collectives.collective import Collective, Setting, Sum
@@ -24,9 +24,7 @@ class Aggregated(Collective):
     name = "aggregated"
     about = "sums at an aggregator, without what is zero at all ranks"
     at_aggregator = True
-    dense: ClassVar[str | None] = "aggregated-dense"
     options = frozenset({"aggregator", "mltcp"})
-    _leaves_zeros_out: ClassVar[bool] = True
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -59,7 +57,7 @@ class Aggregated(Collective):
             group.world,
             timeout_s=setting.timeout_s,
         )
-        self._sums = Sums(self._session, setting.timeout_s, self._leaves_zeros_out, setting.mltcp)
+        self._sums = Sums(self._session, setting.timeout_s, setting.mltcp)
 
     def takes(self, tensor: torch.Tensor, how: How) -> bool:
         from mltcp_tools.collectives.group import KINDS
@@ -88,16 +86,3 @@ class Aggregated(Collective):
     def close(self) -> None:
         if self._session:
             self._session.close()
-
-
-class AggregatedDense(Aggregated):
-    """Sums at an aggregator of all there is, zeros too (SwitchML)."""
-
-    name = "aggregated-dense"
-    about = "sums at an aggregator, of zeros too"
-    dense = None
-    _leaves_zeros_out = False
-
-    @classmethod
-    def bound_s(cls, rates: Rates, size: float, density: float) -> float:
-        return aggregated_bound_s(rates, size)

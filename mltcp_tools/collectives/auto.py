@@ -18,6 +18,9 @@ LEAST_RANKS = 3
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int32)
 """The types that an aggregator adds; short floats go there as 16 bits (native/worker.h)."""
 
+MOST_LOST = 0.01
+"""Share of a bucket's short floats that may become zero there, beside the largest of a packet."""
+
 SETTLE = 2
 """Iterations before the first trial: after the first one DDP makes its buckets anew."""
 
@@ -46,6 +49,7 @@ class Auto:
         self._begun = self._ended = 0.0
         self._lasted: list[float] = []  # iterations at the aggregator since the last look
         self._tried = 0  # buckets of the iteration that a trial is about
+        self._lost = 0.0  # the largest share (MOST_LOST) of a bucket that was looked at
         if reducer and reducer.why_gloo:
             why = f"they keep the job's own way: {reducer.why_gloo}"
             self._due = self._looks.length
@@ -65,13 +69,15 @@ class Auto:
 
     def _go_on(self, reducer: Reducer) -> None:
         if self._tried == 0:
-            self._reducer = None  # which is left in peace when the job ends
-            self._say("none of the gradients is of a type that an aggregator adds as it is")
+            self._leave(
+                reducer, "none of the gradients is of a type that an aggregator adds as it is"
+            )
         elif self._trials.trying:
             self._note(reducer)
         elif self._iterations >= self._due:
             if reducer.run(reducer.find).wait():
-                self._trials.begin()
+                if self._most_told(reducer, 0.0) is not None:
+                    self._trials.begin()
             else:
                 self._looks.tried(in_vain=True)
                 self._due += self._looks.length
@@ -84,9 +90,34 @@ class Auto:
         if len(self._lasted) < WATCHED:
             return
         lasted, self._lasted = median(self._lasted), []
-        told = reducer.run(reducer.by_group, lambda: reducer.group.tell(lasted)).wait()
-        if max(told) > SLOWER * self._trials.usual(False):
+        told = self._most_told(reducer, lasted)
+        if told is not None and told > SLOWER * self._trials.usual(False):
             self._trials.begin()
+
+    def _most_told(self, reducer: Reducer, seconds: float) -> float | None:
+        """Return the most seconds of all ranks; None where short floats lose too much anywhere."""
+        own = [seconds, self._lost]
+        told = reducer.run(reducer.by_group, lambda: reducer.group.tell(own)).wait()
+        most, lost = (float(max(each[which] for each in told)) for which in (0, 1))
+        if lost <= MOST_LOST:
+            return most
+        self._leave(
+            reducer, f"at the aggregator {lost:.1%} of a bucket's short floats would become zero"
+        )
+        return None
+
+    def _leave(self, reducer: Reducer, why: str) -> None:
+        """Keep the job's own way from now on; the reducer is closed when the job ends."""
+        if self.ours:
+            self._trials.ours = False
+            self._wait_for_all(reducer)
+        self._reducer = None
+        self._say(why)
+
+    @staticmethod
+    def _wait_for_all(reducer: Reducer) -> None:
+        """No rank may leave our way while another one still waits there for a result."""
+        reducer.run(reducer.by_group, lambda: None).wait()
 
     def _note(self, reducer: Reducer) -> None:
         """A turn of a trial is over."""
@@ -95,8 +126,7 @@ class Auto:
         told = reducer.run(reducer.by_group, lambda: reducer.group.tell(seconds)).wait()
         is_over = trials.note(max(told))
         if was_ours and not self.ours:
-            # No rank may leave our way while another one still waits there for a result.
-            reducer.run(reducer.by_group, lambda: None).wait()
+            self._wait_for_all(reducer)
         if is_over:
             ours, theirs = trials.usual(True), trials.usual(False)
             self._say(
@@ -111,6 +141,10 @@ class Auto:
         if tensor.device.type != "cpu" or tensor.dtype not in TYPES:
             return False
         self._tried += 1
+        is_told_next = self._iterations + 1 == self._due or len(self._lasted) == WATCHED - 1
+        if self._reducer and tensor.dtype.itemsize == 2 and is_told_next:
+            chunk = self._reducer.block(tensor)
+            self._lost = max(self._lost, share_lost(tensor, chunk, self._reducer.world))
         return self.ours
 
     def note_end(self) -> None:
@@ -121,3 +155,20 @@ class Auto:
         self.why = why
         if why and (self._reducer is None or self._reducer.rank == 0):
             log.info("Gradients: %s.", why.rstrip("."))
+
+
+def share_lost(tensor: torch.Tensor, chunk: int, ranks: int) -> float:
+    """Return the share of a tensor's values that become zero when they travel as 16 bits.
+
+    chunk: values of a packet, which have one exponent. (The integers: native/worker.h.) Of a large
+    tensor every eighth packet is looked at.
+    """
+    flat = tensor.view(-1)
+    whole = flat[: flat.numel() // chunk * chunk].view(-1, chunk)[::8]
+    looked_at = (whole if whole.numel() else flat.view(1, -1)).float().abs()
+    if not looked_at.numel():
+        return 0.0
+    bits = 14 - (ranks - 1).bit_length()
+    limits = looked_at.amax(dim=1, keepdim=True) / 2**bits  # at most twice what really is
+    lost = int(((looked_at > 0) & (looked_at < limits)).sum())
+    return lost / int(looked_at.numel())

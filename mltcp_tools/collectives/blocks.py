@@ -1,51 +1,46 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Sums without blocks that are zero everywhere, from host to host.
+"""Small blocks that are zero at all ranks, which needn't be sent.
 
-OmniReduce (SIGCOMM'21) finds the next block with something in it as it goes, which takes an
-aggregator that knows what each worker has next. Between hosts the ranks agree on the blocks
-beforehand, by a bitmap of 1/1024 of the tensor's size, and sum up what is left by a ring.
+The ranks agree on the blocks by a byte each, and sum up what the others hold as one dense tensor.
+This finds zeros that are too short to leave out whole packets (OmniReduce, SIGCOMM'21, fuses small
+blocks into a packet for the same end).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-import torch.distributed as dist
 
 from mltcp_tools.collectives.collective import BLOCK
 
-DENSE_FROM = 0.95
-"""Share of blocks from which on packing them costs more than it saves."""
 
+class Blocks:
+    """The blocks of a flat tensor.
 
-def reduce_union(tensor: torch.Tensor, group: Any, expected: float = 0.0) -> float:
-    """Sum a contiguous tensor over the ranks of `group`, in place; all ranks call it.
-
-    expected: share of blocks that aren't zero, equal at all ranks; from DENSE_FROM on the ranks
-    don't agree on blocks, which would cost a bitmap for nothing. Returns the share that it was.
+    present: a byte for each block, 1 where it isn't zero; padded to a multiple of four.
     """
-    flat = tensor.view(-1)
-    whole = flat.numel() // BLOCK * BLOCK
-    blocks = flat[:whole].view(-1, BLOCK)
-    if not blocks.numel():
-        dist.all_reduce(flat, group=group)
-        return 1.0
-    if expected >= DENSE_FROM:
-        dist.all_reduce(flat, group=group)
-        return float(blocks.any(dim=1).float().mean())
-    has = blocks.any(dim=1).to(torch.uint8)
-    dist.all_reduce(has, dist.ReduceOp.MAX, group=group)
-    chosen = has.nonzero().squeeze(1)
-    density = float(chosen.numel() / has.numel())
-    if density >= DENSE_FROM:
-        dist.all_reduce(flat, group=group)
-        return density
-    packed = torch.cat([blocks[chosen].view(-1), flat[whole:]])
-    if packed.numel():
-        dist.all_reduce(packed, group=group)
-    count = chosen.numel() * BLOCK
-    blocks.zero_()  # what is left out may be -0 at some ranks
-    blocks[chosen] = packed[:count].view(-1, BLOCK)
-    flat[whole:] = packed[count:]
-    return density
+
+    def __init__(self, flat: torch.Tensor) -> None:
+        self._count: int = flat.numel() // BLOCK
+        whole = self._count * BLOCK
+        self._blocks, self._rest = flat[:whole].view(-1, BLOCK), flat[whole:]
+        self.present = torch.zeros(-(-self._count // 4) * 4, dtype=torch.uint8)
+        self.present[: self._count] = self._blocks.any(dim=1)
+
+    @property
+    def density(self) -> float:
+        """Share of the blocks that are present."""
+        return int(self.present.count_nonzero()) / max(1, self._count)
+
+    def pack(self) -> torch.Tensor:
+        """Return the present blocks, and the values behind the last block."""
+        return torch.cat([self._blocks[self._chosen()].view(-1), self._rest])
+
+    def unpack(self, packed: torch.Tensor) -> None:
+        """Write what `pack` returned, summed up, into the tensor; other blocks become zero."""
+        count = packed.numel() - self._rest.numel()
+        self._blocks.zero_()
+        self._blocks[self._chosen()] = packed[:count].view(-1, BLOCK)
+        self._rest.copy_(packed[count:])
+
+    def _chosen(self) -> torch.Tensor:
+        return self.present[: self._count].nonzero().squeeze(1)

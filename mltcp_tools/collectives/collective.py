@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
     from mltcp_tools.collectives.group import Group
 
-BLOCK = 256
-"""Values that are sent together or not at all, where ranks agree on blocks beforehand."""
+
+BLOCK = 32
+"""Values that are sent together or not at all where ranks agree on that beforehand, by a byte each:
+1/128 of a float32 tensor's size."""
 
 
 class CollectiveError(MltcpError):
@@ -62,15 +64,13 @@ class Setting:
 
     group: the ranks' own Gloo. timeout_s: seconds without progress, after which a reduction is
     given up. endpoint: the aggregator, where one is named. mltcp: whether a window of ours grows by
-    MLTCP's F, so that jobs that meet take turns. congestion_control: of connections of ours, such
-    as mltcp; None for the host's.
+    MLTCP's F, so that jobs that meet take turns.
     """
 
     group: Group
     timeout_s: float = 30.0
     endpoint: Endpoint | None = None
     mltcp: bool = False
-    congestion_control: str | None = None
 
 
 class Collective:
@@ -78,15 +78,13 @@ class Collective:
 
     name, about: what it is called, and what it does in a few words. at_aggregator: whether it needs
     one. by_group: whether it needs nothing but the ranks' Gloo, so that no other way is left where
-    it fails. dense: the collective that does the same without leaving zeros out. options: those of
-    `enable` that are for it.
+    it fails. options: those of `enable` that are for it.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
     at_aggregator: ClassVar[bool] = False
     by_group: ClassVar[bool] = False
-    dense: ClassVar[str | None] = None
     options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, setting: Setting) -> None:

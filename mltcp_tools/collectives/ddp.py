@@ -25,8 +25,6 @@ from mltcp_tools.collectives.registry import AUTO, COLLECTIVES
 from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
 from mltcp_tools.hooks import DdpState, Job
 
-_FOR_SOME = ("mltcp", "congestion_control")  # that have such options
-
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 
 
@@ -90,7 +88,6 @@ def enable(
     timeout_s: float = 30.0,
     top_k: float | None = None,
     mltcp: bool = False,
-    congestion_control: str | None = None,
     job: Job | None = None,
 ) -> State:
     """Have `model`, a DistributedDataParallel, average its gradients so; call it on every rank.
@@ -102,9 +99,8 @@ def enable(
     aggregator: `HOST[:PORT]`, else the environment's MLTCP_AGGREGATOR. timeout_s: seconds without
     progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
     are sent, the largest; the rest is added to the next step's (error feedback). mltcp: at the
-    aggregator, grow the window by MLTCP's F, so jobs that meet take turns. congestion_control: of
-    the connections of `adaptive`, such as mltcp; None for the host's. job: what the agent is told
-    of the iterations as (`mltcp_tools.hooks`), else MLTCP_JOB's.
+    aggregator, grow the window by MLTCP's F, so jobs that meet take turns. job: what the agent is
+    told of the iterations as (`mltcp_tools.hooks`), else MLTCP_JOB's.
 
     Gradients on other devices than the CPU, or in other types than the aggregator adds, keep
     the job's own way whatever is asked for. Returns the hook's state, whose `close` ends it.
@@ -121,7 +117,6 @@ def enable(
         "timeout_s": timeout_s,
         "top_k": top_k,
         "mltcp": mltcp,
-        "congestion_control": congestion_control,
     }
     endpoint, refusal = None, ""
     try:
@@ -135,7 +130,7 @@ def enable(
         return State(None, model.process_group, job or Job(), Auto(None, why))
     # Ranks notice up to timeout_s one after the other that something failed.
     group = Group(model.process_group, 2 * timeout_s + 30)
-    setting = Setting(group, timeout_s, endpoint, mltcp, congestion_control)
+    setting = Setting(group, timeout_s, endpoint, mltcp)
     reducer = Reducer(Gloo if why else collective, setting)
     if algorithm != AUTO and reducer.why_gloo:
         reducer.close()
@@ -168,7 +163,7 @@ def _check(model: Any, asked: dict[str, Any], aggregator: str | None) -> Endpoin
     top_k = asked["top_k"]
     if top_k is not None and not 0 < top_k <= 1:
         raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
-    named = {"aggregator": aggregator, **{name: asked[name] for name in _FOR_SOME}}
+    named = {"aggregator": aggregator, "mltcp": asked["mltcp"]}
     for option, value in named.items():
         if value and option not in collective.options:
             takers = ", ".join(each.name for each in COLLECTIVES.values() if option in each.options)

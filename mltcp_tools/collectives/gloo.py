@@ -18,6 +18,9 @@ from mltcp_tools.collectives.library import How
 if TYPE_CHECKING:
     import torch
 
+DENSE_FROM = 0.8
+"""Share of blocks from which packing them costs more than it saves."""
+
 
 class Gloo(Collective):
     """Everything by Gloo's ring."""
@@ -34,15 +37,15 @@ class Gloo(Collective):
         try:
             if how is How.AVERAGE:
                 tensor.div_(self.setting.group.world)
-            self._sum(tensor, how)
+            self._sum(tensor)
         except RuntimeError as error:
             raise CollectiveError(
                 f"A reduction by Gloo failed, so a rank is gone or silent: {sentence_of(error)}."
             ) from None
         return Sum(tensor.view(-1))
 
-    def _sum(self, tensor: torch.Tensor, how: How) -> None:
-        self.setting.group.all_reduce(tensor, how)
+    def _sum(self, tensor: torch.Tensor) -> None:
+        self.setting.group.all_reduce(tensor)
 
 
 class Sparse(Gloo):
@@ -50,7 +53,6 @@ class Sparse(Gloo):
 
     name = "sparse"
     about = "Gloo's ring without blocks that are zero at all ranks"
-    dense = "gloo"
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -60,12 +62,17 @@ class Sparse(Gloo):
     def bound_s(cls, rates: Rates, size: float, density: float) -> float:
         return ring_bound_s(rates, size * density)
 
-    def _sum(self, tensor: torch.Tensor, how: How) -> None:
-        from mltcp_tools.collectives.blocks import reduce_union
+    def _sum(self, tensor: torch.Tensor) -> None:
+        from mltcp_tools.collectives.blocks import Blocks
 
-        if how is How.LARGEST:
-            super()._sum(tensor, how)
-            return
         kind = str(tensor.dtype), tensor.numel()
-        last = self._densities.get(kind, 0.0)
-        self._densities[kind] = reduce_union(tensor, self.setting.group.gloo, last)
+        if self._densities.get(kind, 0.0) >= DENSE_FROM:
+            super()._sum(tensor)
+            self._densities[kind] = Blocks(tensor.view(-1)).density
+            return
+        blocks = Blocks(tensor.view(-1))
+        self.setting.group.unite(blocks.present)
+        self._densities[kind] = blocks.density
+        packed = blocks.pack()
+        super()._sum(packed)
+        blocks.unpack(packed)

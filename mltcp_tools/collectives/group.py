@@ -23,7 +23,6 @@ KINDS = {
     torch.bfloat16: Kind.BFLOAT16,
     torch.int32: Kind.INT32,
 }
-_GLOO = {How.SUM: dist.ReduceOp.SUM, How.AVERAGE: dist.ReduceOp.SUM, How.LARGEST: dist.ReduceOp.MAX}
 
 
 class Group:
@@ -82,9 +81,13 @@ class Group:
         """The tensor of rank `giver`, into everybody's."""
         dist.broadcast(tensor, self._members[giver], group=self.gloo)
 
-    def all_reduce(self, tensor: torch.Tensor, how: How) -> None:
-        """In place, but the sum for an average. RuntimeError where Gloo fails."""
-        dist.all_reduce(tensor, _GLOO[how], group=self.gloo)
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Sum a tensor in place. RuntimeError where Gloo fails."""
+        dist.all_reduce(tensor, group=self.gloo)
+
+    def unite(self, marks: torch.Tensor) -> None:
+        """Mark with 1, in place, what is marked at any rank."""
+        dist.all_reduce(marks, dist.ReduceOp.MAX, group=self.gloo)
 
     def own_address(self) -> str:
         """The address from which this host reaches the job's master, or by which it is reached."""

@@ -75,7 +75,6 @@ class How(IntEnum):
 
     SUM = 0
     AVERAGE = 1
-    LARGEST = 2
 
 
 class State(IntEnum):
@@ -230,9 +229,9 @@ class Worker:
         )
         return State(ended)
 
-    def chunk(self, kind: Kind, how: How = How.SUM) -> int:
+    def chunk(self, kind: Kind) -> int:
         """Count a packet's elements of a kind."""
-        return int(self._lib.worker_chunk(self._worker, int(kind), int(how)))
+        return int(self._lib.worker_chunk(self._worker, int(kind)))
 
     def expect(self, before: int, total: int) -> None:
         """Say which part of an iteration comes next, in bytes: the window grows by MLTCP's
@@ -240,19 +239,20 @@ class Worker:
         self._lib.worker_expect(self._worker, before, total)
 
     def count_present(
-        self, source: int, count: int, kind: Kind, chunks: Chunks | None = None
-    ) -> int:
-        """Count a tensor's chunks that aren't zero.
+        self, source: int, count: int, kind: Kind, block: int, chunks: Chunks | None = None
+    ) -> tuple[int, int]:
+        """Count a tensor's chunks, and its blocks of `block` values, that aren't zero.
 
         chunks: where there are sums; elsewhere is nothing.
         """
         ffi = self._ffi
         marks = ffi.from_buffer("uint8_t[]", chunks.marks) if chunks else ffi.NULL
-        return int(
-            self._lib.count_present(
-                ffi.cast("void *", source), int(kind), count, self.chunk(kind), marks
-            )
+        blocks = ffi.new("uint64_t *")
+        at = ffi.cast("void *", source)
+        found = self._lib.count_present(
+            at, int(kind), count, self.chunk(kind), marks, block, blocks
         )
+        return int(found), int(blocks[0])
 
     def copy_summed(self, chunks: Chunks, source: int, target: int, count: int, kind: Kind) -> None:
         """Copy the chunks that were summed, and make -0 to 0 in those of `target` that weren't."""

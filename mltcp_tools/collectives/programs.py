@@ -232,10 +232,6 @@ class Programs:
                 self._maps["agg_behind"].delete(struct.pack("=II", peer.interface, job.index))
             self._maps["agg_ports"].delete(_u32(job.index))
 
-    def program(self) -> int:
-        """The descriptor of the XDP program, for test runs."""
-        return self._object.program_fd("aggregate_xdp")
-
     def busy_s(self) -> float:
         """Seconds that the programs have run, of all CPUs; 0 where the kernel counts none."""
         fds = [self._object.program_fd(name) for name in _PROGRAMS]

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from mltcp_tools.collectives.adaptive.collective import Adaptive
-from mltcp_tools.collectives.aggregated import Aggregated, AggregatedDense
+from mltcp_tools.collectives.aggregated import Aggregated
 from mltcp_tools.collectives.collective import Collective
 from mltcp_tools.collectives.gloo import Gloo, Sparse
 
 COLLECTIVES: dict[str, type[Collective]] = {
-    each.name: each for each in (Gloo, Aggregated, AggregatedDense, Sparse, Adaptive)
+    each.name: each for each in (Gloo, Aggregated, Sparse, Adaptive)
 }
 
 AUTO = "auto"

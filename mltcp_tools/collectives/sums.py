@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Sums of tensors at an aggregator: all of them, or without what is zero."""
+"""Sums of tensors at an aggregator: of all values, or without chunks or blocks that are zero.
+
+A chunk fills a packet; chunks of zeros are left out as packets go. Smaller blocks of zeros are
+agreed on beforehand (blocks.py).
+"""
 
 from __future__ import annotations
 
 import torch
 
-from mltcp_tools.collectives.collective import Sum
+from mltcp_tools.collectives.blocks import Blocks
+from mltcp_tools.collectives.collective import BLOCK, Sum
 from mltcp_tools.collectives.library import Chunks, How, Kind
 from mltcp_tools.collectives.session import Session
 
-SPARSE_BELOW = 0.9
-"""Share of chunks with anything in them below which the others are left out."""
+SPARSE_BELOW, PACKED_BELOW = 0.9, 0.8
+"""Share of chunks that aren't zero below which the others are left out; bytes of packed blocks, and
+of the agreement on them, by those of these chunks below which blocks are left out."""
 
 _SLOTS = (37, 61, 97, 151, 251)
 """Slots to choose from where zeros are left out: each costs a packet to agree. The fewest keep a
@@ -24,19 +30,15 @@ _ROUNDS = 24
 class Sums:
     """The sums of a session, and the knowledge of them.
 
-    sparse: leave zeros out where their share was large the last time, in a tensor of that type and
-    size. mltcp: grow the window by MLTCP's F.
+    Zeros are left out where their share was large the last time, in a tensor of that type and size.
+    mltcp: grow the window by MLTCP's F.
     """
 
-    def __init__(self, session: Session, timeout_s: float, sparse: bool, mltcp: bool) -> None:
-        self._session, self._timeout_s, self._sparse, self._mltcp = (
-            session,
-            timeout_s,
-            sparse,
-            mltcp,
-        )
+    def __init__(self, session: Session, timeout_s: float, mltcp: bool) -> None:
+        self._session, self._timeout_s, self._mltcp = session, timeout_s, mltcp
         self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
-        self._densities: dict[tuple[str, int], float] = {}  # of chunks, by type and size
+        self._densities: dict[tuple[str, int], tuple[float, float]] = {}
+        """Of chunks and of blocks in the last sum, by type and size."""
 
     def begin_iteration(self) -> None:
         """Begin an iteration, which is taken to be as large as the last one."""
@@ -53,10 +55,12 @@ class Sums:
             self._session.expect(self._handed_over, self._iteration_bytes)
             self._handed_over += tensor.nbytes
         count = tensor.numel()
-        if not self._sparse or how is How.LARGEST or not count:
+        if not count:
             return self._whole(tensor, result, kind, how)
         # What is known is of sums, which are the same everywhere: ranks must decide alike.
-        density = self._densities.get((str(tensor.dtype), count), 1.0)
+        density, of_blocks = self._densities.get((str(tensor.dtype), count), (1.0, 1.0))
+        if of_blocks + 1 / (BLOCK * kind.bytes) < PACKED_BELOW * density:
+            return self._packed(tensor, result, kind, how)
         if density < SPARSE_BELOW:
             return self._without_zeros(tensor, result, kind, how, density)
         finite, done = self._whole(tensor, result, kind, how)
@@ -67,8 +71,11 @@ class Sums:
     def _note(self, tensor: torch.Tensor, kind: Kind, chunks: Chunks | None = None) -> None:
         """Keep how much of a sum isn't zero. chunks: where there is something."""
         worker, count = self._session.worker, tensor.numel()
-        found = worker.count_present(tensor.data_ptr(), count, kind, chunks)
-        self._densities[str(tensor.dtype), count] = found / -(-count // worker.chunk(kind))
+        found, blocks = worker.count_present(tensor.data_ptr(), count, kind, BLOCK, chunks)
+        self._densities[str(tensor.dtype), count] = (
+            found / -(-count // worker.chunk(kind)),
+            blocks * BLOCK / count,
+        )
 
     def _whole(
         self, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
@@ -78,6 +85,22 @@ class Sums:
         )
         if finite:
             tensor.copy_(result.view_as(tensor))
+        return finite, Sum(result)
+
+    def _packed(
+        self, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
+    ) -> tuple[bool, Sum]:
+        result.copy_(tensor.view(-1))
+        blocks = Blocks(result)
+        # Four bytes to an integer: at most 64 workers add 1 to each, so none overflows.
+        marks = blocks.present.view(torch.int32)
+        self._whole(marks, torch.empty_like(marks), Kind.INT32, How.SUM)
+        packed = blocks.pack()
+        finite, _ = self._whole(packed, torch.empty_like(packed), kind, how)
+        if finite:
+            blocks.unpack(packed)
+            tensor.copy_(result.view_as(tensor))
+            self._note(tensor, kind)
         return finite, Sum(result)
 
     def _without_zeros(

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed; run scripts
 from mltcp_tools.collectives import auto as auto_module  # noqa: E402
 from mltcp_tools.collectives import reducer as reducer_module  # noqa: E402
 from mltcp_tools.collectives.agreement import Agreement  # noqa: E402
-from mltcp_tools.collectives.auto import ROUNDS, WATCHED, Auto  # noqa: E402
+from mltcp_tools.collectives.auto import ROUNDS, WATCHED, Auto, share_lost  # noqa: E402
 from mltcp_tools.collectives.collective import (  # noqa: E402
     Collective,
     CollectiveError,
@@ -29,6 +29,7 @@ from mltcp_tools.collectives.collective import (  # noqa: E402
 )
 from mltcp_tools.collectives.ddp import reduce_rows  # noqa: E402
 from mltcp_tools.collectives.library import How  # noqa: E402
+from mltcp_tools.collectives.path_selection import BLOCKS  # noqa: E402
 from mltcp_tools.collectives.reducer import Reducer  # noqa: E402
 from mltcp_tools.collectives.session import Endpoint, SessionError  # noqa: E402
 
@@ -69,7 +70,7 @@ class MeetingGroup:
     def give(self, tensor: Any, giver: int) -> None:
         tensor.copy_(self._meet(f"give {giver} {tensor.numel()}", tensor.clone())[giver])
 
-    def all_reduce(self, tensor: Any, how: How) -> None:
+    def all_reduce(self, tensor: Any) -> None:
         told = self._meet(f"all_reduce {tensor.numel()} {tensor.dtype}", tensor.clone())
         tensor.copy_(sum(told[1:], start=told[0]))
 
@@ -339,6 +340,48 @@ def test_auto_leaves_what_has_become_slow(slow_s: float, turns: int) -> None:
     after = ranks[0][first_slow:]
     assert sum(after) <= 2 * WATCHED - 1 + turns
     assert not any(after[-ROUNDS:])
+
+
+@pytest.mark.parametrize("first_wide", [0, 20])
+def test_auto_leaves_short_floats_that_lose_values(first_wide: int) -> None:
+    """The gradients of one rank alone have a wide range, from the beginning or later."""
+    plan = Plan(-1, set())
+
+    def work(rank: int, gather: Any) -> Any:
+        group: Any = MeetingGroup(rank, gather)
+        reducer = Reducer(failing(plan, rank), Setting(group, 5.0))
+        auto, ways = Auto(reducer, ""), []
+        draw = torch.Generator().manual_seed(rank)
+        try:
+            for number in range(first_wide + 2 * WATCHED + len(BLOCKS) * ROUNDS):
+                auto.begin()
+                ways.append(auto.ours)
+                tensor = torch.randn(1000, generator=draw)
+                if rank == 1 and number >= first_wide:
+                    tensor = (3 * tensor).exp()
+                tensor = tensor.bfloat16()
+                if auto.takes(tensor):
+                    reducer.all_reduce(tensor, How.SUM).wait()
+                auto._ended = auto._begun + (0.1 if auto.ours else 0.2)
+            return ways, auto.why
+        finally:
+            reducer.close()
+
+    ranks = Ranks(WORLD).run(work)
+    assert [ways for ways, _ in ranks] == [ranks[0][0]] * WORLD
+    ways, why = ranks[0]
+    assert any(ways[:first_wide]) == (first_wide > 0)
+    assert not any(ways[first_wide + WATCHED :])
+    assert "of a bucket's short floats would become zero" in why
+
+
+def test_share_of_lost_short_floats_is_what_a_sum_loses() -> None:
+    draw = torch.Generator().manual_seed(1)
+    for spread, low, high in ((0.1, 0.0, 0.0), (2.0, 0.05, 0.35), (3.0, 0.4, 0.8)):
+        tensor = (spread * torch.randn(70_400, generator=draw)).exp().bfloat16()
+        assert low <= share_lost(tensor, 704, 4) <= high
+    for values in (torch.zeros(5), torch.zeros(0), torch.full((5,), torch.nan)):
+        assert share_lost(values.half(), 704, 4) == 0
 
 
 def test_permanent_failure_is_retried_ever_less_and_said_once(

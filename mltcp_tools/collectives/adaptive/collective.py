@@ -21,7 +21,6 @@ class Adaptive(Collective):
 
     name = "adaptive"
     about = "trees for the links as measured"
-    options = frozenset({"congestion_control"})
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -42,7 +41,6 @@ class Adaptive(Collective):
             group.own_address(),
             group.agreement.tell,
             self.setting.timeout_s,
-            self.setting.congestion_control,
         )
         self._session = AdaptiveSession(mesh, group.agreement.tell, ring=self._ring)
 
@@ -51,7 +49,7 @@ class Adaptive(Collective):
         import torch
 
         try:
-            self.setting.group.all_reduce(torch.from_numpy(array), How.SUM)
+            self.setting.group.all_reduce(torch.from_numpy(array))
         except RuntimeError as error:
             raise SessionError(f"The ring failed ({sentence_of(error)}).") from None
 
@@ -59,7 +57,7 @@ class Adaptive(Collective):
         """Not short floats, which would travel as long ones; Gloo's ring adds them as they are."""
         import torch
 
-        return tensor.dtype in (torch.float32, torch.int32) and how is not How.LARGEST
+        return tensor.dtype in (torch.float32, torch.int32)
 
     def reduce(self, tensor: torch.Tensor, result: torch.Tensor, how: How) -> Sum | None:
         assert self._session is not None, "the job hasn't been joined"

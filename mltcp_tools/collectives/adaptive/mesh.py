@@ -18,7 +18,6 @@ from mltcp_tools.collectives.session import SessionError
 _HELLO = struct.Struct("=16sIIII")  # the mesh's key; series, purpose, from, to
 _LOOK_S = 0.2  # how often a rank that awaits calls looks whether it still should
 _MOST_CALLERS = 1024  # heard at once: more than any job's trees need
-_TCP_CONGESTION = 13
 
 Gather = Callable[[Any], list[Any]]
 """Told what this rank says, which JSON can, it returns what all ranks say, in their order."""
@@ -27,10 +26,9 @@ Gather = Callable[[Any], list[Any]]
 class Mesh:
     """This rank's listener, and connections to the others as `connect` makes them.
 
-    gather: for agreeing on addresses and a key. congestion_control: of the connections, such as
-    mltcp; None for the host's default. series: of the connections made now, equal at all ranks that
-    make them: calls of an earlier series, which was given up, are not taken for this one's. Raises
-    SessionError where this host can't listen at `address`.
+    gather: for agreeing on addresses and a key. series: of the connections made now, equal at all
+    ranks: calls of an earlier series, which was given up, are refused. Raises SessionError where
+    this host can't listen at `address`.
     """
 
     def __init__(
@@ -40,10 +38,8 @@ class Mesh:
         address: str,
         gather: Gather,
         timeout_s: float,
-        congestion_control: str | None = None,
     ) -> None:
         self.rank, self.world, self.timeout_s = rank, world, timeout_s
-        self._congestion_control = congestion_control
         try:
             self._listener = socket.create_server((address, 0), backlog=_MOST_CALLERS)
         except OSError as error:
@@ -97,10 +93,6 @@ class Mesh:
     def _prepare(self, connection: socket.socket) -> None:
         connection.settimeout(self.timeout_s)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._congestion_control:
-            connection.setsockopt(
-                socket.IPPROTO_TCP, _TCP_CONGESTION, self._congestion_control.encode()
-            )
 
     def _answer(
         self, expected: set[tuple[int, int, int]], made: dict[tuple[int, int, int], socket.socket]

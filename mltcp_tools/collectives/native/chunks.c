@@ -32,17 +32,24 @@ enum chunk_content content_of(const void *from, uint32_t kind, uint32_t count)
 }
 
 uint64_t count_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-		       const uint8_t *marks)
+		       const uint8_t *marks, uint32_t block, uint64_t *blocks)
 {
-	uint64_t begin, found = 0;
+	uint64_t begin, found = 0, before;
+	uint32_t first;
 
+	*blocks = 0;
 	for (begin = 0; begin < count; begin += values) {
 		const char *at = (const char *)from + begin * element_bytes(kind);
 		uint32_t length = length_of_chunk(count, begin, values);
 
 		if (marks && !(*marks++ & CHUNK_SUMMED))
 			continue;
-		found += content_of(at, kind, length) == CONTENT_VALUES;
+		before = *blocks;
+		for (first = 0; first < length; first += block)
+			*blocks +=
+				content_of(at + first * element_bytes(kind), kind,
+					   length_of_chunk(length, first, block)) == CONTENT_VALUES;
+		found += *blocks > before;
 	}
 	return found;
 }

@@ -14,8 +14,7 @@ static void fill_header(struct worker *w, const struct slot *slot, struct agg_pa
 	packet->header = (struct agg_header){
 		.magic = AGG_MAGIC,
 		.type = type,
-		.flags = (w->request.how == HOW_LARGEST ? AGG_MAX : 0) |
-			 (w->is_short ? AGG_SHORT : 0),
+		.flags = w->is_short ? AGG_SHORT : 0,
 		.worker = w->config.rank,
 		.key = w->config.key,
 		.job = w->config.job,
@@ -54,7 +53,7 @@ static uint32_t make_data(struct worker *w, uint32_t index, uint64_t now, struct
 		quantise_short(values_of(w, slot->chunk), w->request.kind, slot->length,
 			       w->bits - slot->exponent, (int16_t *)packet->values);
 	else if (slot->length)
-		quantise(values_of(w, slot->chunk), w->request.kind, w->request.how, slot->length,
+		quantise(values_of(w, slot->chunk), w->request.kind, slot->length,
 			 w->bits - slot->exponent, packet->values);
 	slot->order = w->order++;
 	w->by_order[slot->order % ORDERS] = index;

@@ -54,15 +54,14 @@ void worker_counters(const struct worker *w, struct worker_counters *to)
 	to->srtt_us = (uint32_t)(w->srtt_ns / 1000);
 }
 
-static bool travels_short(const struct worker *w, uint32_t kind, uint32_t how)
+static bool travels_short(const struct worker *w, uint32_t kind)
 {
-	return element_bytes(kind) == 2 && how != HOW_LARGEST &&
-	       w->config.workers <= MOST_SHORT_WORKERS;
+	return element_bytes(kind) == 2 && w->config.workers <= MOST_SHORT_WORKERS;
 }
 
-uint32_t worker_chunk(const struct worker *w, uint32_t kind, uint32_t how)
+uint32_t worker_chunk(const struct worker *w, uint32_t kind)
 {
-	return travels_short(w, kind, how) ? 2 * w->config.values : w->config.values;
+	return travels_short(w, kind) ? 2 * w->config.values : w->config.values;
 }
 
 void worker_expect(struct worker *w, uint64_t before, uint64_t total)
@@ -123,11 +122,11 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 	uint32_t i;
 
 	w->request = *request;
-	w->is_short = travels_short(w, request->kind, request->how);
+	w->is_short = travels_short(w, request->kind);
 	w->bits = w->is_short ? 14 : 30;
 	for (i = 1; i < w->config.workers; i *= 2)
 		w->bits--;
-	w->values = worker_chunk(w, request->kind, request->how);
+	w->values = worker_chunk(w, request->kind);
 	w->chunks = (request->count + w->values - 1) / w->values;
 	w->stride = slots_for(w, request);
 	w->active = w->chunks < w->stride ? w->chunks : w->stride;

@@ -121,32 +121,15 @@ int16_t exponent_of(const void *from, uint32_t kind, uint32_t count)
 	return (int16_t)(largest ? largest : 1) - 126;
 }
 
-/* Integers in the order of the floats; NaNs above all others. */
-static inline int32_t ordered(float value)
-{
-	int32_t bits = (int32_t)(value != value ? 0x7fc00000u : bits_of(value));
-
-	return bits ^ (bits >> 31 & 0x7fffffff);
-}
-
-static inline float unordered(int32_t value)
-{
-	return from_bits((uint32_t)(value ^ (value >> 31 & 0x7fffffff)));
-}
-
-/* power: of two, that values are multiplied by. Unused for int32 and for the largest. */
+/* power: of two, that values are multiplied by. Unused for int32. */
 FOR_EACH_PROCESSOR
-void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
-	      int32_t *to)
+void quantise(const void *from, uint32_t kind, uint32_t count, int32_t power, int32_t *to)
 {
 	double factor = ldexp(1.0, power);
 	uint32_t i;
 
 	if (kind == KIND_INT32) {
 		memcpy(to, from, count * 4);
-	} else if (how == HOW_LARGEST) {
-		for (i = 0; i < count; i++)
-			to[i] = ordered(load(from, kind, i));
 	} else if (kind == KIND_FLOAT32) {
 		const float *values = from;
 
@@ -197,9 +180,6 @@ void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, i
 		factor /= workers;
 	if (kind == KIND_INT32) {
 		memcpy(to, from, count * 4);
-	} else if (how == HOW_LARGEST) {
-		for (i = 0; i < count; i++)
-			store(to, kind, i, unordered(from[i]));
 	} else if (kind == KIND_FLOAT32) {
 		float *values = to;
 

@@ -4,7 +4,7 @@
 
 bool has_exponents(const struct worker *w)
 {
-	return w->request.kind != KIND_INT32 && w->request.how != HOW_LARGEST;
+	return w->request.kind != KIND_INT32;
 }
 
 uint32_t length_of(const struct worker *w, uint32_t chunk)

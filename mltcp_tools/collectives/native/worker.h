@@ -27,7 +27,7 @@
 #endif
 
 enum worker_kind { KIND_FLOAT32, KIND_FLOAT16, KIND_BFLOAT16, KIND_INT32, KINDS };
-enum worker_how { HOW_SUM, HOW_AVERAGE, HOW_LARGEST };
+enum worker_how { HOW_SUM, HOW_AVERAGE };
 
 enum worker_state {
 	WORKER_IDLE, /* nothing asked for yet */
@@ -89,7 +89,7 @@ struct worker;
 struct worker *worker_open(const struct worker_config *config);
 void worker_close(struct worker *worker);
 /* How many elements a packet has. */
-uint32_t worker_chunk(const struct worker *worker, uint32_t kind, uint32_t how);
+uint32_t worker_chunk(const struct worker *worker, uint32_t kind);
 void worker_counters(const struct worker *worker, struct worker_counters *to);
 
 /* Which part of a job's iteration the next collective is, in bytes: what of it came before, and all
@@ -120,8 +120,7 @@ uint64_t check_of(const struct agg_secret *secret, const struct agg_packet *pack
 
 /* quantise.c */
 int16_t exponent_of(const void *from, uint32_t kind, uint32_t count);
-void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
-	      int32_t *to);
+void quantise(const void *from, uint32_t kind, uint32_t count, int32_t power, int32_t *to);
 void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
 	     uint32_t workers, void *to);
 /* The same for values of 16 bits. */
@@ -133,10 +132,10 @@ uint32_t element_bytes(uint32_t kind);
 /* chunks.c */
 enum chunk_content { CONTENT_ZEROS, CONTENT_NEGATIVE_ZEROS, CONTENT_VALUES };
 enum chunk_content content_of(const void *from, uint32_t kind, uint32_t count);
-/* How many chunks of `values` elements aren't all zero. marks: NULL, or where sums are: elsewhere is
- * nothing. */
+/* How many chunks of `values` elements aren't all zero, and in them blocks of `block` elements. marks:
+ * NULL, or where sums are: elsewhere is nothing. */
 uint64_t count_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-		       const uint8_t *marks);
+		       const uint8_t *marks, uint32_t block, uint64_t *blocks);
 /* Copy the sums that are marked, and make negative zeros positive where there is none. */
 void copy_summed(const void *from, uint32_t kind, uint64_t count, uint32_t values,
 		 const uint8_t *marks, void *to);

@@ -53,16 +53,12 @@ class Row:
 
     seconds: median of `times`, each the slowest rank's. algorithm_rate, bus_rate: bit/s; the latter
     times 2(n-1)/n, what a ring needs of each link. speedup: median over the repetitions of gloo's
-    time by this one's, None without gloo; speedup_range: the least and the most. speedup_total: all
-    of gloo's time by all of this one's, which counts what is slow now and then. of_density: of an
-    algorithm that leaves zeros out, the time of the one that doesn't by its own (median), as a
-    share of 1/density; None without that one. correct: as near to the sum in float64 as float32 and
-    quantisation allow, at every rank. identical: the same bits at all ranks. cpu_s: of a rank's
-    CPU, the median of the repetitions' means over the ranks; the kernel adds the cost of
-    packets on their way, also at an aggregator on the same host, to the process that runs then.
-    bound_s: seconds that none of its kind beats
-    on these links, headers left out; most_speedup: gloo's bounds by these; None where the links'
-    rates aren't known.
+    time by this one's, None without gloo; speedup_range: the lowest and the highest. speedup_total:
+    all of gloo's time by all of this one's. correct: as near to the sum in float64 as float32 and
+    quantisation allow, at every rank. identical: the same bits at all ranks. cpu_s: CPU time of a
+    rank, the median of the repetitions' means; an aggregator on the same host adds to it. bound_s:
+    the least seconds on these links, headers left out; most_speedup: gloo's bound by this one's;
+    None where the links' rates aren't known.
     """
 
     bytes: int
@@ -79,7 +75,6 @@ class Row:
     correct: bool
     identical: bool
     speedup_total: float | None = None
-    of_density: float | None = None
     bound_s: float | None = None
     most_speedup: float | None = None
 
@@ -205,7 +200,6 @@ def _row(
     world = dist.get_world_size()
     seconds = statistics.median(times[name])
     rate = size * 8 / seconds
-    dense = _gain(times, COLLECTIVES[name].dense or "", name)
     total = sum(times["gloo"]) / sum(times[name]) if "gloo" in times else None
     return Row(
         bytes=size,
@@ -222,7 +216,6 @@ def _row(
         correct=right,
         identical=same,
         speedup_total=total,
-        of_density=None if dense is None else dense * density,
     )
 
 

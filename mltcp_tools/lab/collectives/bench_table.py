@@ -63,7 +63,6 @@ _GAINS: dict[str, _Cell] = {
     "speed-up": lambda document, row: _spread(row),
     "in all": lambda document, row: _ratio(row["speedup_total"]),
     "at most": lambda document, row: _ratio(row["most_speedup"]),
-    "of 1/density": lambda document, row: _ratio(row["of_density"]),
 }
 
 

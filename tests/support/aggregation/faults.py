@@ -29,11 +29,11 @@ class Outcome:
     chunks: list[Chunks]
 
 
-def chunk_of(values: int, workers: int, kind: Kind, how: How = How.SUM) -> int:
+def chunk_of(values: int, workers: int, kind: Kind) -> int:
     """Count a packet's elements where it has `values` of 32 bits."""
     worker = Worker(-1, -1, values=values, slots=1, workers=workers)
     try:
-        return worker.chunk(kind, how)
+        return worker.chunk(kind)
     finally:
         worker.close()
 
@@ -60,7 +60,7 @@ def run(
     requests, marks = [], []
     for arrays, into in zip(collectives, results, strict=True):
         for array, result in zip(arrays, into, strict=True):
-            chunks = Chunks.of(array.size, chunk_of(values, workers, kind, how))
+            chunks = Chunks.of(array.size, chunk_of(values, workers, kind))
             marks.append(chunks)
             requests.append(
                 {

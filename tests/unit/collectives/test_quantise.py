@@ -9,21 +9,6 @@ import pytest
 from mltcp_tools.collectives.library import How, Kind, library
 
 
-def test_every_half_stays_what_it_is() -> None:
-    lib, ffi = library()
-    halves = np.arange(65536, dtype=np.uint16)
-    halves = halves[~np.isnan(halves.view(np.float16))]
-    halves = np.ascontiguousarray(halves[: halves.size // 4 * 4])
-    integers, back = np.zeros(halves.size, np.int32), np.zeros_like(halves)
-    at = ffi.cast("int32_t *", integers.ctypes.data)
-    what = (int(Kind.FLOAT16), int(How.LARGEST), halves.size, 0)
-    lib.quantise(ffi.cast("void *", halves.ctypes.data), *what, at)
-    lib.restore(at, *what, 1, ffi.cast("void *", back.ctypes.data))
-    assert (back == halves).all()
-    order = np.argsort(integers, kind="stable")
-    assert (np.diff(halves.view(np.float16)[order].astype(np.float32)) >= 0).all()
-
-
 @pytest.mark.parametrize("power", [-40, -26, -24, -20, -14, 0, 3])
 def test_sums_become_the_nearest_half(power: int) -> None:
     lib, ffi = library()

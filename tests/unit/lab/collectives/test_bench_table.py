@@ -23,7 +23,7 @@ def document(by: dict[str, Any]) -> dict[str, Any]:
         "cpu_s": 0.004,
         "bound_s": 0.08,
     }
-    row |= {"algorithm_rate": 1e8, "bus_rate": 1.5e8, "most_speedup": 1.5, "of_density": None}
+    row |= {"algorithm_rate": 1e8, "bus_rate": 1.5e8, "most_speedup": 1.5}
     row |= {"algorithm": "aggregated", "speedup": 1.48, "speedup_range": [1.4, 1.5]}
     row |= {"speedup_total": 1.47, "correct": True, "identical": True}
     links = {
