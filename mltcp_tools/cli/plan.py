@@ -125,9 +125,9 @@ def cluster(file: Path, time_limit: float, tolerance: float, as_json: bool) -> N
 @list_option(
     "--order",
     "policies",
-    allowed=("BSSI", "FIFO", "SEBF", "fair"),
+    allowed=("BSSI", "FIFO", "fair"),
     metavar="ORDER,…",
-    help="Orders to compute: BSSI (Sincronia), FIFO, SEBF (Varys), fair (sharing).  [default: all]",
+    help="Orders to compute: BSSI (Sincronia), FIFO, fair (sharing).  [default: all]",
 )
 @_json_option
 def coflows(

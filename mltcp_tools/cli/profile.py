@@ -115,16 +115,13 @@ def _from_capture(path: Path, selected: tuple[str, ...], near: float | None) -> 
         capture = read_capture(path, [Selector.parse(each) for each in selected], bar.at)
     for size, what in (
         (capture.left_out, "belong to none of the jobs"),
-        (capture.repeated, "came more than once and count once"),
         (capture.missing, "were sent but aren't in the capture"),
     ):
         if size:
             say(f"{format_bytes(size)} {what}.")
     profiles = profiles_of_capture(capture, near)
     for profile in profiles:
-        own = capture.connections[profile.name]
-        # Of a connection's two ports, the lower one is the server's.
-        servers = {min(each.port, each.other_port) for each in own}
+        servers = capture.servers[profile.name]
         if not selected and len(servers) > 1:
             say(
                 f"{profile.name} sends to {len(servers)} ports; if these are several jobs, name"

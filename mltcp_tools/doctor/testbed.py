@@ -36,7 +36,6 @@ _QDISCS: list[tuple[str, str, State, str]] = [
     ("tbf", "rate 1mbit burst 10kb limit 10kb", "missing", "the testbed's bottleneck"),
     ("netem", "delay 1ms", "warning", "experiments with a `delay`"),
     ("red", "limit 100kb avpkt 1000 bandwidth 1mbit", "warning", "experiments with `aqm: red`"),
-    ("fq_codel", "", "warning", "experiments with `aqm: fq_codel`"),
     ("htb", "", "warning", "variants with priorities"),
     ("fq", "", "warning", "experiments with `qdisc: fq`"),
 ]

@@ -17,7 +17,7 @@ from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
 from mltcp_tools.lab.testbed.network import Network
 
-LINK = Link(50_000_000, 200_000, aqm="threshold", ecn=True)
+LINK = Link(50_000_000, 200_000, aqm="threshold")
 BURST = 1_000_000
 GAP_S = 0.2
 

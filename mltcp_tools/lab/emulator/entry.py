@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.lab.emulator.assignment import Assignment
 from mltcp_tools.lab.emulator.client import Client, ClientOptions
 from mltcp_tools.lab.emulator.control import Control
 from mltcp_tools.lab.emulator.job import JobSpec
-from mltcp_tools.lab.emulator.ranks import Rank
+from mltcp_tools.lab.emulator.ranks import Assignment, Rank
 from mltcp_tools.lab.emulator.report import Iteration, iteration_text, summary_text
 from mltcp_tools.lab.emulator.server import Server
 

@@ -20,12 +20,12 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from mltcp_tools.base.errors import HostError, MltcpError
-from mltcp_tools.lab.emulator.assignment import Assignment
+from mltcp_tools.base.errors import HostError, MltcpError, UsageError
 from mltcp_tools.lab.emulator.control import Control, Stopped
-from mltcp_tools.lab.emulator.job import compute_times
+from mltcp_tools.lab.emulator.job import JobSpec, compute_times
 from mltcp_tools.lab.emulator.patterns import Task, connections, sizes
 from mltcp_tools.lab.emulator.report import Burst, Iteration, Result, Sample
 from mltcp_tools.lab.emulator.sockets import prepare_socket, set_congestion_control
@@ -39,6 +39,37 @@ _HEADER_MAGIC = b"MLms"
 _TIMEOUT_S = 10.0
 # epoll counts in milliseconds and rounds up; the last stretch of a wait is left to the clock.
 _FINE_S = 0.002
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A rank's part (control.py): the job, which of its ranks it is, the port that it
+    listens on, and of each connection that begins at it, by its number, the address here, that of
+    the peer, and the peer's port.
+    """
+
+    name: str
+    spec: JobSpec
+    trace_s: float | None
+    rank: int
+    port: int
+    routes: dict[int, tuple[str, str, int]]
+
+    @classmethod
+    def read(cls, message: dict[str, Any]) -> Assignment:
+        """From a message's fields. Raises UsageError."""
+        try:
+            routes = {
+                int(number): (str(each["source"]), str(each["destination"]), int(each["port"]))
+                for number, each in message["routes"].items()
+            }
+            spec, trace_s = JobSpec.read(message["spec"]), message["trace_s"]
+            rank, port = int(message["rank"]), int(message["port"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"Not a possible rank: {error!r} in what the parent sent.") from error
+        if spec.pattern is None or not 0 <= rank < spec.pattern.ranks:
+            raise UsageError(f"Not a possible rank: number {rank} of {spec.pattern}.")
+        return cls(str(message["name"]), spec, trace_s, rank, port, routes)
 
 
 class _Sending:
@@ -160,7 +191,7 @@ class Rank:
     def _connect(self) -> None:
         """Open this rank's connections, take the others', and wait for the start."""
         spec = self._assignment.spec
-        for number, route in sorted(self._assignment.routes.items()):
+        for number, (source, destination, port) in sorted(self._assignment.routes.items()):
             _, to, _ = self._connections[number]
             with self._errors(f"to rank {to}"):
                 sock = socket.socket()
@@ -168,9 +199,9 @@ class Rank:
                 prepare_socket(sock, _TIMEOUT_S)
                 if spec.cc is not None:
                     set_congestion_control(sock, spec.cc)
-                sock.bind((route.source, 0))
+                sock.bind((source, 0))
                 sock.settimeout(_TIMEOUT_S)
-                sock.connect((route.destination, route.port))
+                sock.connect((destination, port))
                 sock.sendall(_OPENING.pack(_OPENING_MAGIC, number))
                 sock.setblocking(False)
         self._take_connections()

@@ -21,10 +21,9 @@ _LINK = re.compile(r"[a-z0-9]{1,6}")
 MAX_RATE_BPS = 1_000_000_000_000
 """Of a link, bits per second; faster ones than the testbed's are simulated."""
 
-Aqm = Literal["none", "red", "fq_codel", "threshold"]
+Aqm = Literal["none", "red", "threshold"]
 AQMS: tuple[Aqm, ...] = get_args(Aqm)
-"""Active queue management of a link: a qdisc of the kernel by its name, or a threshold, from which
-on a BPF program marks."""
+"""Active queue management of a link: RED, or a threshold, from which on a BPF program marks."""
 
 Qdisc = Literal["none", "fq", "fq_codel"]
 QDISCS: tuple[Qdisc, ...] = get_args(Qdisc)
@@ -38,22 +37,26 @@ MTU = 1500
 class Link:
     """The bottleneck: rate in bit/s, queue in bytes, delay added to the round trip in seconds.
 
-    aqm: what manages the queue; "none" drops what finds it full, "threshold" marks what finds a
-    quarter of it or more. ecn: it marks packets rather than drop them, and the ends ask for that.
-    loss: share of the senders' packets that are lost at random before they come to the queue.
-    offloads: segmentation and receive offloads stay on, so that the queue holds packets larger than
-    those of a real wire. mtu: of all interfaces, bytes. qdisc: of the senders' hosts.
+    aqm: what marks packets, and has the ends ask for that (ECN): "red", or "threshold", a quarter
+    of the queue; with "none", the queue drops what finds it full. loss: share of the senders'
+    packets that are lost at random before they come to the queue. offloads: segmentation and
+    receive offloads stay on, so that the queue holds packets larger than those of a real wire. mtu:
+    of all interfaces, bytes. qdisc: of the senders' hosts.
     """
 
     rate: int = 200_000_000
     queue: int = 30_000
     delay: float = 0.0
     aqm: Aqm = "none"
-    ecn: bool = False
     loss: float = 0.0
     offloads: bool = False
     mtu: int = MTU
     qdisc: Qdisc = "none"
+
+    @property
+    def marks(self) -> bool:
+        """Return whether its queue marks packets."""
+        return self.aqm != "none"
 
 
 _FIELDS = [field.name for field in dataclasses.fields(Link)]
@@ -117,22 +120,16 @@ def _read_link(section: Section | None) -> Link:
         queue=section.get("queue", values.within(parse_bytes, 3_028, 1 << 30, "bytes"), Link.queue),
         delay=section.get("delay", values.within(parse_seconds, 0.0, 10.0, "seconds"), Link.delay),
         aqm=section.get("aqm", values.choice(AQMS), default_aqm),
-        ecn=section.get("ecn", values.yes_no, Link.ecn),
         loss=section.get("loss", values.within(parse_fraction, 0.0, 0.5, "(0% to 50%)"), Link.loss),
         offloads=section.get("offloads", values.yes_no, Link.offloads),
         # 576: what every host takes (RFC 791); 9 kB and more: jumbo frames
         mtu=section.get("mtu", values.within(parse_bytes, 576, 16_000, "bytes"), Link.mtu),
         qdisc=section.get("qdisc", values.choice(QDISCS), default_qdisc),
     )
-    if link.ecn and link.aqm == "none":
-        marking = " or ".join(AQMS[1:])
-        raise section.error(f"a queue marks only under an `aqm`: {marking}.", "ecn")
     if link.queue < 2 * (link.mtu + 14):
         raise section.error("must hold two packets of the link's `mtu`.", "queue")
     if link.qdisc != "none" and link.loss:
         raise section.error(
             "the hosts' `qdisc` is where `loss` is made; keep one of them.", "qdisc"
         )
-    if link.aqm == "threshold" and not link.ecn:
-        raise section.error("a threshold only marks; say `ecn: true`, too.", "aqm")
     return link

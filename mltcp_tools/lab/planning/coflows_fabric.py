@@ -9,8 +9,6 @@ one, and the order is made anew whenever one arrives or ends.
 
 - `BSSI`: Sincronia's order.
 - `FIFO`: in the order of arrival.
-- `SEBF`: smallest effective bottleneck first with Varys's rates: a coflow's flows end together, and
-  what is left of the ports goes to the coflows behind, at such rates too.
 - `fair`: every flow for itself, max-min fair: what TCP would like to do.
 """
 
@@ -30,7 +28,7 @@ from mltcp_tools.lab.planning import filling
 from mltcp_tools.lab.planning.coflows_trace import Coflow, Port, Trace
 from mltcp_tools.live.priorities.coflows import bssi
 
-Policy = Literal["BSSI", "FIFO", "SEBF", "fair"]
+Policy = Literal["BSSI", "FIFO", "fair"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 FAIR_GRAIN = 1e-3
@@ -50,8 +48,6 @@ def completion_times(trace: Trace, policy: Policy, port_bps: float, online: bool
     port_bps: rate of every port, bit/s.
     """
     state = _State(trace, port_bps, online)
-    if policy == "SEBF":
-        return np.asarray(_varys(state) - state.arrival_s)
     while (now := state.now_s) < np.inf:
         present = state.present()
         until = state.next_arrival()
@@ -162,38 +158,6 @@ def _table(trace: Trace, per_byte_s: float) -> npt.NDArray[Any]:
         if size > 0
     ]
     return np.array(rows, dtype=_FLOW)
-
-
-def _varys(state: _State) -> Floats:
-    """Return the ends of coflows under SEBF with minimum-allocation rates (Varys, SIGCOMM 2014).
-
-    A coflow's flows get rates in proportion to their sizes, as high as its tightest port allows,
-    so they end together and what is left of the coflow is one number.
-    """
-    count = len(state.coflows)
-    needs = np.hstack([state.loads("ingress"), state.loads("egress")])
-    uses = [np.flatnonzero(row) for row in needs]
-    bottleneck_s = needs.max(axis=1, initial=0.0)
-    left = np.where(bottleneck_s > 0, 1.0, 0.0)
-    ended_s, now_s = np.where(left > 0, np.inf, state.arrival_s), state.now_s
-    while (left > 0).any():
-        present = np.flatnonzero((left > 0) & (state.arrival_s <= now_s))
-        present = present[np.argsort(left[present] * bottleneck_s[present], kind="stable")]
-        speed, room = np.zeros(count), np.ones(2 * state.ports)
-        for coflow in present:
-            ports = uses[coflow]
-            speed[coflow] = max(0.0, float((room[ports] / needs[coflow, ports]).min()))
-            room[ports] -= speed[coflow] * needs[coflow, ports]
-            room[room < 1e-12] = 0.0
-        moving = np.flatnonzero(speed > 0)
-        ends = left[moving] / speed[moving]
-        next_s = float(np.min(state.arrival_s, where=state.arrival_s > now_s, initial=np.inf))
-        step_s = min(float(ends.min(initial=np.inf)), next_s - now_s)
-        left[moving] -= speed[moving] * step_s
-        now_s += step_s
-        done = moving[left[moving] * bottleneck_s[moving] < 1e-9]
-        left[done], ended_s[done] = 0.0, now_s
-    return ended_s
 
 
 @functools.cache

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Profiles as YAML files: what people write, and what `mltcp lab profile -o` does.
 
-    link: {rate: 50gbit}               # optional: the link that all jobs share
-    jobs:
-      - name: vgg16
-        count: 2                       # vgg16-1 and vgg16-2
-        period: 255ms
-        phases:
-          - {start: 114ms, duration: 141ms, rate: 40gbit}
-      - name: bert
-        period: 150ms
-        phases:
-          - {start: 90ms, duration: 20ms, bytes: 85MB}
-        back:                          # optional: what goes the other way
-          - {start: 90ms, duration: 20ms, bytes: 85MB}
-      - {name: other, like: bert, period: 160ms}
-
-`like` takes over what the job doesn't say itself.
+link: {rate: 50gbit}               # optional: the link that all jobs share
+jobs:
+  - name: vgg16
+    count: 2                       # vgg16-1 and vgg16-2
+    period: 255ms
+    phases:
+      - {start: 114ms, duration: 141ms, rate: 40gbit}
+  - name: bert
+    period: 150ms
+    phases:
+      - {start: 90ms, duration: 20ms, bytes: 85MB}
+    back:                          # optional: what goes the other way
+      - {start: 90ms, duration: 20ms, bytes: 85MB}
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from mltcp_tools.base.values import whole
 from mltcp_tools.lab.profiling.profile import Phase, Profile, require_jobs
 
 MAX_COUNT = 10_000
-JOB_FIELDS = ("name", "count", "like", "period", "phases", "back")
+JOB_FIELDS = ("name", "count", "period", "phases", "back")
 _PHASE_FIELDS = ("start", "duration", "rate", "bytes")
 
 
@@ -86,18 +83,13 @@ def positive_rate(section: Section, key: str) -> float:
 
 
 def read_jobs(top: Section) -> list[Profile]:
-    """The profiles under `jobs`, with every `like` and `count` resolved."""
-    entries = {}
+    """The profiles under `jobs`, those that `count` makes among them."""
+    profiles = []
     for section in top.sections("jobs", JOB_FIELDS):
         name = section.get("name", job_name)
-        if name in entries:
-            raise section.error(f"another job is called {name!r} already.", "name")
-        entries[name] = section
-    profiles = []
-    for name, section in entries.items():
-        period_s = _inherited(entries, name, "period").get("period", parse_seconds)
-        back = _read_phases(_inherited(entries, name, "back"), "back", needed=False)
-        phases = _read_phases(_inherited(entries, name, "phases"), "phases", needed=not back)
+        period_s = section.get("period", parse_seconds)
+        back = _read_phases(section, "back", needed=False)
+        phases = _read_phases(section, "phases", needed=not back)
         count = section.get("count", whole(1, MAX_COUNT), 1)
         names = [name] if count == 1 else [f"{name}-{number}" for number in range(1, count + 1)]
         with section.complaints():
@@ -111,21 +103,6 @@ def job_name(value: object) -> str:
     if not (0 < len(name) <= 60 and name.isprintable()):
         raise UsageError("must be 1 to 60 printable characters.")
     return name
-
-
-def _inherited(entries: dict[str, Section], name: str, field: str) -> Section:
-    """The entry that says `field` for the job `name`: its own, or one that it is like."""
-    seen = [name]
-    while field not in set(entries[seen[-1]]) and "like" in set(entries[seen[-1]]):
-        section = entries[seen[-1]]
-        other = section.get("like", str)
-        if other not in entries:
-            raise section.error(f"there is no job {other!r}.", "like")
-        if other in seen:
-            chain = " -> ".join([*seen, other])
-            raise section.error(f"refers to itself: {chain}; give one of them its own.", "like")
-        seen.append(other)
-    return entries[seen[-1]]
 
 
 def _read_phases(job: Section, field: str, needed: bool) -> tuple[Phase, ...]:

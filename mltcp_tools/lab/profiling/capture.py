@@ -21,7 +21,7 @@ import numpy as np
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.profiling.frames import LINK_TYPES, Segment, parse_segment
 from mltcp_tools.lab.profiling.profile import Floats
-from mltcp_tools.lab.profiling.selector import Address, Selector, ends
+from mltcp_tools.lab.profiling.selector import Selector, ends
 from mltcp_tools.lab.profiling.streams import Stream
 
 _FIRST_WIDTH_S = 1e-4
@@ -58,31 +58,19 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Connection:
-    """A connection of a job: address and port of its end there and of the other, and its bytes."""
-
-    host: Address
-    port: int
-    other: Address
-    other_port: int
-    bytes: int
-
-
-@dataclass(frozen=True)
 class Capture:
     """The content of a capture: each job's series, all from the first packet on.
 
-    connections: of each job, the busiest first. left_out: bytes of flows that are no job's.
-    missing: bytes that must have been sent but aren't in the capture. repeated: bytes sent or
-    captured more than once, and counted once.
+    servers: of each job, the ports of its connections' servers. left_out: bytes of flows that are
+    no job's. missing: bytes that must have been sent but aren't in the capture. What was sent or
+    captured more than once counts once.
     """
 
     jobs: dict[str, Series]
-    connections: dict[str, list[Connection]]
+    servers: dict[str, set[int]]
     packets: int
     left_out: int
     missing: int
-    repeated: int
 
 
 def read_capture(
@@ -174,7 +162,6 @@ class _Reading:
         self._start_s: float | None = None
         self._longest = 0
         self._packets = 0
-        self._repeated = 0
 
     def add(self, time_s: float, data: bytes, link_type: int, wire_length: int) -> None:
         """A packet."""
@@ -198,7 +185,6 @@ class _Reading:
             return
         new = flow.stream.add(segment.sequence, segment.payload)
         flow.bytes += new
-        self._repeated += segment.payload - new
         if flow.key is not None and new:
             self._count(flow.key, time_s - self._start_s, new)
 
@@ -261,11 +247,10 @@ class _Reading:
             raise UsageError(f"{path} has no flow of the jobs named; see it with tcpdump -nr.")
         return Capture(
             jobs={job: self._series(jobs[job], totals[job]) for job in kept},
-            connections={job: self._connections(job, owners) for job in kept},
+            servers={job: self._servers(job, owners) for job in kept},
             packets=self._packets,
             left_out=round(everything - sum(totals[job] for job in kept)),
             missing=sum(flow.stream.missing for flow in self._flows.values()),
-            repeated=self._repeated,
         )
 
     def _series(self, ways: Mapping[str, Floats], total: float) -> Series:
@@ -274,22 +259,13 @@ class _Reading:
         used = back.sum() > _LEAST_SHARE * total
         return Series(self._width_s, there, back if used else None)
 
-    def _connections(
-        self, job: str, owners: Mapping[tuple[str, str], tuple[str, str]]
-    ) -> list[Connection]:
-        """The job's connections, the busiest first."""
-        found: dict[tuple[Address, int, Address, int], int] = {}
-        for flow in self._flows.values():
-            owner = owners.get(flow.key) if flow.key is not None else None
-            if owner is None or owner[0] != job:
-                continue
-            source, target = ends(flow.segment)
-            here, there = (source, flow.segment.source_port), (target, flow.segment.port)
-            own = (*here, *there) if owner[1] == _WAYS[0] else (*there, *here)
-            found[own] = found.get(own, 0) + flow.bytes
-        return sorted(
-            (Connection(*own, size) for own, size in found.items()), key=lambda each: -each.bytes
-        )
+    def _servers(self, job: str, owners: Mapping[tuple[str, str], tuple[str, str]]) -> set[int]:
+        """The ports of the job's servers: of a connection's two ports, the lower one."""
+        return {
+            min(flow.segment.source_port, flow.segment.port)
+            for flow in self._flows.values()
+            if flow.bytes and flow.key is not None and owners[flow.key][0] == job
+        }
 
 
 def owners_of(sent: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], tuple[str, str]]:

@@ -94,15 +94,13 @@ def _unknown(experiment: Experiment, variant: Variant) -> str:
     """Return the feature of the variant that isn't modelled; nothing where all is."""
     if variant.cc not in _SIMULATED:
         return variant.cc
-    managed = any(each.aqm != "none" for each in experiment.links.values() or [experiment.link])
+    managed = any(each.marks for each in experiment.links.values() or [experiment.link])
     ordered = variant.treatment(PrioritiesSettings) is not None
     return "priorities with queue management" if ordered and managed else ""
 
 
 def _not_modelled(experiment: Experiment) -> Iterator[str]:
     for link in experiment.links.values() or [experiment.link]:
-        if link.aqm == "fq_codel" or (link.aqm == "red" and not link.ecn):
-            yield f"the queue management {link.aqm}{'' if link.ecn else ' that drops'}"
         if link.offloads:
             yield "`offloads` of the link"
         if link.mtu != MTU:

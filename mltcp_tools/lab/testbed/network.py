@@ -259,7 +259,7 @@ def sysctls_of(link: Link, sysctls: Mapping[str, str]) -> dict[str, str]:
 def settings_of(links: Iterable[Link], sysctls: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of the ends of paths over `links`."""
     settings = {"net.ipv4.tcp_no_metrics_save": "1"}
-    ecn = any(link.ecn for link in links)
+    ecn = any(link.marks for link in links)
     return settings | ({"net.ipv4.tcp_ecn": "1"} if ecn else {}) | dict(sysctls)
 
 

@@ -58,8 +58,8 @@ def add_bottleneck(interface: str, link: Link) -> None:
         )
     if link.aqm == "threshold":
         add_marking(interface, link, burst_bytes(link))
-    elif link.aqm != "none":
-        add_aqm(interface, link)
+    elif link.aqm == "red":
+        add_red(interface, link)
 
 
 def burst_bytes(link: Link) -> int:
@@ -140,8 +140,8 @@ def link_counters(interface: str, link: Link) -> LinkCounters:
     """Return the counts of the bottleneck on `interface` since it was added."""
     stats = _tbf(interface).get_attr("TCA_STATS2")
     basic, queue = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
-    count = marked if link.aqm == "threshold" else aqm_marks
-    marks = count(interface) if link.ecn else 0
+    count = marked if link.aqm == "threshold" else red_marks
+    marks = count(interface) if link.marks else 0
     return LinkCounters(basic["bytes"], basic["packets"], queue["drops"], marks)
 
 
@@ -162,15 +162,10 @@ def _tbf(interface: str) -> Any:
         return next(m for m in ip.get_qdiscs(index) if m["handle"] == _TBF_HANDLE)
 
 
-def add_aqm(interface: str, link: Link) -> None:
-    """The link's queue management under the tbf of `interface`, through tc: pyroute2 has no RED."""
-    under = ("dev", interface, "parent", "1:1", "handle", "2:", link.aqm)
-    if link.aqm == "red":
-        options = _red(link)
-    else:
-        options = ["limit", str(max(1, link.queue // _PACKET_BYTES))]
-    marks = ["ecn"] if link.ecn else ["noecn"] if link.aqm == "fq_codel" else []
-    _add_of_kind("aqm", link.aqm, *under, *options, *marks)
+def add_red(interface: str, link: Link) -> None:
+    """RED under the tbf of `interface`, through tc: pyroute2 has none."""
+    under = ("dev", interface, "parent", "1:1", "handle", "2:", "red")
+    _add_of_kind("aqm", "red", *under, *_red(link), "ecn")
 
 
 def _add_of_kind(field: str, kind: str, *arguments: str) -> None:
@@ -201,10 +196,10 @@ def _red(link: Link) -> list[str]:
     ]
 
 
-def aqm_marks(interface: str) -> int:
-    """Packets that the queue management of `interface` has marked."""
+def red_marks(interface: str) -> int:
+    """Packets that RED on `interface` has marked."""
     qdiscs = json.loads(_tc("-s", "-j", "qdisc", "show", "dev", interface))
-    return sum(int(qdisc.get("marked", 0)) + int(qdisc.get("ecn_mark", 0)) for qdisc in qdiscs)
+    return sum(int(qdisc.get("marked", 0)) for qdisc in qdiscs)
 
 
 def _tc(*arguments: str) -> str:

@@ -109,12 +109,6 @@ def bssi(
     return list(left) + order[::-1]
 
 
-def sebf(demands: Sequence[Mapping[Any, float]]) -> list[int]:
-    """Smallest effective bottleneck first (Varys, SIGCOMM 2014), as indices of `demands`."""
-    longest = [max(demand.values(), default=0.0) for demand in demands]
-    return sorted(range(len(demands)), key=longest.__getitem__)
-
-
 def levels(
     order: Sequence[Each], count: int, present: Mapping[Each, int] | None = None
 ) -> dict[Each, int]:

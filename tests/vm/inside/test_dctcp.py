@@ -40,7 +40,7 @@ BASE = Path("/sys/module/tcp_dctcp")
 ECN = "net.ipv4.tcp_ecn"
 DEFAULT = "net.ipv4.tcp_congestion_control"
 ALLOWED = "net.ipv4.tcp_allowed_congestion_control"
-LINK = Link(20_000_000, 200_000, 0.005, "red", ecn=True)  # a debug kernel can fill that
+LINK = Link(20_000_000, 200_000, 0.005, "red")  # a debug kernel can fill that
 BURST = 400_000
 NAME = "mltcp_dctcp"
 RTT_S = 0.05

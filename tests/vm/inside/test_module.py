@@ -158,7 +158,7 @@ def test_bulk_transfer(backend: Backend, name: str) -> None:
 
 def test_dctcp_is_marked_where_the_link_marks(module: None) -> None:
     allow("mltcp_dctcp")
-    link = Link(20_000_000, 100_000, 0.005, "red", ecn=True)  # a debug kernel can fill that
+    link = Link(20_000_000, 100_000, 0.005, "red")  # a debug kernel can fill that
     with Network(f"e{os.getpid()}", link, {}, 1) as network:
         with inside(network.receiver):
             # A SYN of dctcp asks for ECN in a way that only dctcp's like answers.

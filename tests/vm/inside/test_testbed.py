@@ -53,7 +53,7 @@ def table(folder: Path, name: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize("backend", [pytest.param("bpf", marks=BPF), "kmod"])
 def test_two_jobs_over_a_link_with_delay(tmp_path: Path, backend: str) -> None:
-    path = experiment(tmp_path, LINK="ecn: false", BASE="cubic", MLTCP="mltcp")
+    path = experiment(tmp_path, LINK="aqm: none", BASE="cubic", MLTCP="mltcp")
     folder = tmp_path / "run"
     run_experiment(load_experiment(path), folder, trace_ms=0, backend=backend)
     iterations = table(folder, "iterations")
@@ -67,7 +67,7 @@ def test_two_jobs_over_a_link_with_delay(tmp_path: Path, backend: str) -> None:
 
 @pytest.mark.full
 def test_two_jobs_of_dctcp_over_a_link_that_marks(tmp_path: Path) -> None:
-    path = experiment(tmp_path, LINK="aqm: red, ecn: true", BASE="dctcp", MLTCP="mltcp_dctcp")
+    path = experiment(tmp_path, LINK="aqm: red", BASE="dctcp", MLTCP="mltcp_dctcp")
     run_experiment(load_experiment(path), tmp_path / "run", trace_ms=0, backend="kmod")
     variants = table(tmp_path / "run", "variants").set_index("variant")
     assert variants["link_marks"]["base"] > 0
@@ -87,7 +87,7 @@ def test_what_hosts_send_passes_their_qdisc(qdisc: Qdisc) -> None:
 
 @pytest.mark.full
 def test_the_command_reports(tmp_path: Path) -> None:
-    path = experiment(tmp_path, LINK="ecn: false", BASE="reno", MLTCP="mltcp_reno")
+    path = experiment(tmp_path, LINK="aqm: none", BASE="reno", MLTCP="mltcp_reno")
     command = [sys.executable, "-m", "mltcp_tools.cli.main", "testbed", "run", str(path)]
     options = ["--backend", "auto", "-o", str(tmp_path / "run"), "--json", "--attempts", "1"]
     done = subprocess.run([*command, *options], capture_output=True, text=True)

@@ -153,7 +153,7 @@ def test_a_rank_that_dies_ends_the_others_with_a_sentence() -> None:
     ("changed", "said"),
     [
         ({"rank": 3}, "number 3 of"),
-        ({"routes": {"0": {"source": "127.0.0.1"}}}, "missing 2 required"),
+        ({"routes": {"0": {"source": "127.0.0.1"}}}, "'destination'"),
         ({"port": None}, "Not a possible rank"),
     ],
 )

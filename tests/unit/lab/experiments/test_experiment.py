@@ -33,7 +33,7 @@ from mltcp_tools.lab.experiments.variants import ALONE
 FULL = """\
 name: full
 description: every field
-link: {rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}
+link: {rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red}
 sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
 jobs:
   - {name: job, count: 2, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 2, bursts: 5,
@@ -67,7 +67,7 @@ def full() -> Experiment:
 def test_every_field_is_read() -> None:
     experiment = full()
     first, second, other = experiment.jobs
-    assert experiment.link == Link(200_000_000, 30_000, 0.002, "red", True)
+    assert experiment.link == Link(200_000_000, 30_000, 0.002, "red")
     assert experiment.sysctls == {"net.ipv4.tcp_slow_start_after_idle": "1"}
     assert first == ExperimentJob(
         "job-1",
@@ -134,16 +134,6 @@ def test_shipped_experiments_are_valid_and_named_as_files(path: Path) -> None:
     ("200mbit", "200", "f.yaml:3: link.rate: 200 is not a rate, as it has no unit; write"),
     ("30kB", "3kB", "f.yaml:3: link.queue: '3kB' is outside 3028 to"),
     (
-        "aqm: red, ",
-        "",
-        "f.yaml:3: link.ecn: a queue marks only under an `aqm`: red or fq_codel or threshold.",
-    ),
-    (
-        "aqm: red, ecn: true",
-        "aqm: threshold",
-        "f.yaml:3: link.aqm: a threshold only marks; say `ecn: true`, too.",
-    ),
-    (
         "delay: 2ms",
         "loss: 1%, qdisc: fq",
         "f.yaml:3: link.qdisc: the hosts' `qdisc` is where `loss` is made; keep one of them.",
@@ -153,9 +143,9 @@ def test_shipped_experiments_are_valid_and_named_as_files(path: Path) -> None:
         "mtu: 15kB",
         "f.yaml:3: link.queue: must hold two packets of the link's `mtu`.",
     ),
-    ("ecn: true", "enc: true", "f.yaml:3: link.enc: no such field; did you mean ecn? Allowed"),
+    ("aqm: red", "aqn: red", "f.yaml:3: link.aqn: no such field; did you mean aqm? Allowed"),
     (
-        "{rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}",
+        "{rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red}",
         "[1]",
         "f.yaml:3: link: must be a",
     ),

@@ -29,8 +29,8 @@ from mltcp_tools.lab.planning.topology import parse_cluster
 JOBS = """
 jobs:
   - {name: a, period: 100ms, phases: [{start: 60ms, duration: 40ms, rate: 1gbit}]}
-  - {name: b, like: a}
-  - {name: c, like: a}
+  - {name: b, period: 100ms, phases: [{start: 60ms, duration: 40ms, rate: 1gbit}]}
+  - {name: c, period: 100ms, phases: [{start: 60ms, duration: 40ms, rate: 1gbit}]}
   - {name: d, period: 50ms, phases: [{start: 40ms, duration: 5ms, rate: 1gbit}]}
 """
 TREE = """

@@ -17,7 +17,7 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.lab.planning.coflows_fabric import POLICIES, completion_times
 from mltcp_tools.lab.planning.coflows_trace import Coflow, Trace, read_trace
-from mltcp_tools.live.priorities.coflows import WEIGHTS, Progress, bssi, levels, sebf, weight
+from mltcp_tools.live.priorities.coflows import WEIGHTS, Progress, bssi, levels, weight
 
 GBIT = 1e9
 MB_S = 0.008  # what 1 MB takes at 1 Gbit/s
@@ -33,7 +33,6 @@ def example(excess: float) -> list[dict[tuple[str, int], float]]:
 @pytest.mark.parametrize("excess", [0.0, 0.1, 0.5])
 def test_order_of_the_papers_example(excess: float) -> None:
     assert bssi(example(excess)) == [1, 2, 3, 0, 4]
-    assert sebf(example(max(excess, 0.1))) == [0, 1, 2, 3, 4]
 
 
 def test_demands_on_one_port_add_up() -> None:
@@ -168,16 +167,6 @@ def test_fair_shares_of_three_flows() -> None:
     assert completion_times(trace, "fair", GBIT) == pytest.approx(expected, rel=4e-3)
 
 
-def test_varys_lets_flows_end_together_and_others_use_the_rest() -> None:
-    """C1's tighter port is its second; on the first C2 gets the half that C1 leaves."""
-    c1 = Coflow(1, 0, (0, 1), ((0, 2e6), (1, 4e6)))
-    c2 = Coflow(2, 0, (0,), ((2, 5e6),))
-    trace = Trace(3, (c1, c2))
-    # C1 needs 4 MB of egress 1 and 3 of ingress 0; C2 gets a quarter until then, then all.
-    expected = [4 * MB_S, 8 * MB_S]
-    assert completion_times(trace, "SEBF", GBIT) == pytest.approx(expected)
-
-
 def test_online_a_short_one_overtakes() -> None:
     long, short = Coflow(1, 0, (0,), ((0, 10e6),)), Coflow(2, 0.02, (0,), ((0, 1e6),))
     trace = Trace(1, (long, short))
@@ -233,7 +222,7 @@ def test_trace_and_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["plan", "coflows", str(file), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["order"] == [2, 7, 1]
-    assert set(document["mean_cct"]) == {"BSSI", "FIFO", "SEBF", "fair"}
+    assert set(document["mean_cct"]) == {"BSSI", "FIFO", "fair"}
     assert main(["plan", "coflows", str(file), "--online"]) == 0
     text = capsys.readouterr().out
     assert "order, first to last: 2, 7, 1" in text

@@ -111,7 +111,6 @@ def test_a_folder_is_the_same_however_many_threads_made_it(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("link: {aqm: red}", "queue management red that drops"),
         ("link: {offloads: true}", "offloads"),
         ("sysctls: {net.ipv4.tcp_sack: 0}", "sysctl net.ipv4.tcp_sack"),
         ("sysctls: {net.ipv4.tcp_rto_min_us: soon}", "tcp_rto_min_us = soon"),
@@ -140,7 +139,7 @@ def test_what_is_not_modelled_is_refused(text: str, complaint: str) -> None:
 
 
 def test_a_threshold_marks_before_the_queue_is_full() -> None:
-    text = SMALL.replace("queue: 30kB", "queue: 400kB, aqm: threshold, ecn: true")
+    text = SMALL.replace("queue: 30kB", "queue: 400kB, aqm: threshold")
     experiment, _ = modelled(parse_experiment(text, "small.yaml"))
     done = simulate_variant(experiment, experiment.variant("reno"), 1)
     assert done.counters.marks > 0
