@@ -273,7 +273,7 @@ def rule_of(experiment: Experiment, variant: Variant) -> Rule | None:
     rules = MEASURED if _one_link(experiment) else TWO_WAY
     if variant.cc == "reno":
         return rules["reno"]
-    if variant.told or variant.tcp_usec_ts or set(variant.parameters) - {"mechanisms"}:
+    if variant.tcp_usec_ts or set(variant.parameters) - {"mechanisms"}:
         return None
     params = with_mechanisms(parameters_of(variant, experiment.jobs[0]), variant.cc)
     used = frozenset(params.mechanisms or ())

@@ -141,15 +141,7 @@ def _check_variants(
     links: Mapping[str, Link],
 ) -> None:
     """Raise UsageError for a variant that these jobs can't be run in."""
-    uneven = [job.name for job in jobs if job.split is not None]
     for variant in variants:
-        if variant.told and uneven:
-            raise top.error(
-                f"{variant.name} can't be `told` a flow's bytes: those of {uneven[0]} don't all"
-                f" carry"
-                " the same.",
-                "variants",
-            )
         if variant.treatment(TimeShiftSettings) and links and len(jobs) > MAX_PLANNED:
             raise top.error(
                 f"{variant.name} can't have time shifts: over several links planning them takes"
@@ -160,10 +152,6 @@ def _check_variants(
 
 def _check_in_fabric(top: Section, variants: Iterable[Variant]) -> None:
     for variant in variants:
-        if variant.told:
-            raise top.error(
-                f"{variant.name} can't be `told` the bytes of flows in a fabric.", "variants"
-            )
         if variant.treatments:
             raise top.error(
                 f"{variant.name} has {variant.treatments[0].name}, which there isn't in a fabric.",

@@ -8,12 +8,9 @@ Testbed and simulator run the same tasks, so both face the same jobs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.lab.emulator.job import JobSpec
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.neighbours import SAMPLES_MS
 from mltcp_tools.lab.experiments.variants import ALONE, Variant
 
@@ -86,17 +83,3 @@ def neighbour_tasks(experiment: Experiment, variant: Variant, repetition: int) -
         )
         tasks.append(Task(each.name, sender, spec, SAMPLES_MS if each.size is None else 0))
     return [] if variant.name == ALONE else tasks
-
-
-def parameters_of(variant: Variant, job: ExperimentJob) -> JobParams:
-    """The variant's parameters; where its flows are told, with the job's size and gap.
-
-    A burst's bytes are split evenly over its flows. The gap that ends an iteration is half of the
-    compute time between two bursts.
-    """
-    told: dict[str, Any] = {
-        "total_bytes": job.bytes // (job.bursts * job.flows),
-        "gap_s": job.compute / job.bursts / 2,
-    }
-    params = told if variant.told else {}
-    return JobParams(**(params | variant.parameters))

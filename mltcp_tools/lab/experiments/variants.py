@@ -18,7 +18,7 @@ from mltcp_tools.lab.experiments.each import EACH, expand
 from mltcp_tools.lab.experiments.treatments import TREATMENTS, Settings, read_treatments
 
 ALONE = "alone"
-_OWN_FIELDS = ("cc", "attached", "told", "tcp_usec_ts", "treatment")
+_OWN_FIELDS = ("cc", "attached", "tcp_usec_ts", "treatment")
 _Settings = TypeVar("_Settings", bound=Settings)
 _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 
@@ -28,18 +28,21 @@ class Variant:
     """One congestion control with the `JobParams` fields it is run with, and other treatments.
 
     attached: its flows are given to a job, as by the host's administrator; else they have only
-    selected the congestion control, as by sysctl. told: its flows are told the bytes and the gap of
-    their job; else they learn them. tcp_usec_ts: both ends' timestamps count microseconds.
-    treatments: what else is done to its jobs (treatments.py), at most one of a kind.
+    selected the congestion control, as by sysctl. tcp_usec_ts: both ends' timestamps count
+    microseconds. treatments: what else is done to its jobs (treatments.py), at most one of a kind.
     """
 
     name: str
     cc: str
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     attached: bool = True
-    told: bool = False
     tcp_usec_ts: bool = False
     treatments: tuple[Settings, ...] = ()
+
+    @property
+    def params(self) -> JobParams:
+        """Return the parameters of its jobs; what these leave out is learned."""
+        return JobParams(**self.parameters)
 
     @property
     def is_mltcp(self) -> bool:
@@ -58,13 +61,12 @@ class Variant:
 
     def document(self) -> dict[str, Any]:
         """The variant as in an experiment's file, less its name."""
-        told = {} if self.attached else {"attached": False}
-        told |= {"told": True} if self.told else {}
-        told |= {"tcp_usec_ts": True} if self.tcp_usec_ts else {}
+        own = {} if self.attached else {"attached": False}
+        own |= {"tcp_usec_ts": True} if self.tcp_usec_ts else {}
         treatment = {each.name: each.document() for each in self.treatments}
         treated = {"treatment": treatment} if treatment else {}
         given = {key: value for key, value in self.parameters.items() if value is not None}
-        return {"cc": self.cc} | given | told | treated
+        return {"cc": self.cc} | given | own | treated
 
 
 def read_variants(top: Section) -> tuple[Variant, ...]:
@@ -106,9 +108,8 @@ def _read_variant(name: str, section: Section) -> Variant:
                 f"{each.name} is for `cc: {each.cc}`; {cc} doesn't look at it.", "treatment"
             )
     parameters = _read_parameters(section)
-    told = section.get("told", values.yes_no, False)
     attached = section.get("attached", values.yes_no, True)
-    if not attached and (told or parameters):
+    if not attached and parameters:
         raise section.error(
             "flows that aren't attached have no job, and so no parameters.", "attached"
         )
@@ -117,7 +118,6 @@ def _read_variant(name: str, section: Section) -> Variant:
         cc,
         parameters,
         attached=attached,
-        told=told,
         tcp_usec_ts=section.get("tcp_usec_ts", values.yes_no, False),
         treatments=treatments,
     )

@@ -22,7 +22,7 @@ from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.links import Link as Bottleneck
 from mltcp_tools.lab.experiments.neighbours import Neighbour
-from mltcp_tools.lab.experiments.tasks import Task, neighbour_tasks, parameters_of, tasks_of
+from mltcp_tools.lab.experiments.tasks import Task, neighbour_tasks, tasks_of
 from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.runs.recorder import LinkCounters
 from mltcp_tools.lab.simulator.documents import document_of, event_of
@@ -188,9 +188,7 @@ def _job(experiment: Experiment, variant: Variant, repetition: int, task: Task) 
         time_shifts=spec.time_shifts,
         due=start + spec.compute_s / spec.bursts,
         trace=task.trace_ms / 1000,
-        **_congestion_control(
-            variant.cc, parameters_of(variant, job), is_open=not variant.attached
-        ),
+        **_congestion_control(variant.cc, variant.params, is_open=not variant.attached),
         **of_job(variant, variant.cc),
         **({} if program else _path(experiment, job.links)),
     )

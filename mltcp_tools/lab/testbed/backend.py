@@ -26,7 +26,6 @@ from mltcp_tools.kernel.host.descriptors import cookie_of
 from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.kernel.host.locks import exclusive_file, lock, try_lock, unlock
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
-from mltcp_tools.lab.experiments.tasks import parameters_of
 from mltcp_tools.lab.experiments.variants import Variant
 
 _LOADED = "loaded\n"
@@ -202,7 +201,7 @@ class VariantJobs:
     def _job_id(self, job: ExperimentJob) -> int:
         if job.name not in self._ids:
             job_id = self._new_id(len(self._ids) + 1)
-            self._backend.set_job(Job(job_id, job.name, parameters_of(self._variant, job)))
+            self._backend.set_job(Job(job_id, job.name, self._variant.params))
             self._ids[job.name] = job_id
         return self._ids[job.name]
 

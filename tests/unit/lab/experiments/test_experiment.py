@@ -24,7 +24,6 @@ from mltcp_tools.lab.experiments.reading import (
 )
 from mltcp_tools.lab.experiments.tasks import (
     neighbour_tasks,
-    parameters_of,
     schedule,
     total_iterations,
 )
@@ -300,27 +299,12 @@ def test_variants_take_time_shifts_in_alternating_order() -> None:
     assert total_iterations(experiment) == 4 * (2 * (60 + 60 + 300) + 2 * 10)
 
 
-def test_variant_is_told_size_and_gap_only_where_it_says_so() -> None:
-    experiment = full()
-    job, variant = experiment.jobs[0], experiment.variants[1]
-    params = parameters_of(variant, job)
-    assert (params.total_bytes, params.gap_s, params.slope) == (0, 0.0, 2.0)  # to be learned
-    variant = dataclasses.replace(variant, told=True)
-    params = parameters_of(variant, job)
-    assert params.total_bytes == 250_000  # 2.5 MB over 5 bursts of 2 flows
-    assert params.gap_s == pytest.approx(0.034)  # half of 340 ms / 5
-    assert params.slope == 2.0
-    own = dataclasses.replace(variant, parameters={"gap_s": 0.5})
-    assert parameters_of(own, job).gap_s == 0.5
-
-
-@pytest.mark.parametrize("more", ["told: true", "slope: 2"])
-def test_flows_that_are_not_attached_take_no_parameters(more: str) -> None:
+def test_flows_that_are_not_attached_take_no_parameters() -> None:
     selected = "selected: {cc: mltcp, attached: false}"
     (variant,) = parse_experiment(SMALL.replace("reno: {cc: reno}", selected), "s").variants
     assert variant.document() == {"cc": "mltcp", "attached": False}
     with pytest.raises(UsageError, match="aren't attached have no job"):
-        parse_experiment(SMALL.replace("reno: {cc: reno}", selected[:-1] + f", {more}}}"), "s")
+        parse_experiment(SMALL.replace("reno: {cc: reno}", selected[:-1] + ", slope: 2}"), "s")
 
 
 def test_readme_describes_each_field_of_a_job() -> None:

@@ -71,7 +71,6 @@ def test_variants_spread_connections_alike_over_spines() -> None:
     ("bytes: 1MB", "bytes: 300B", "f.yaml:4: jobs[1]: The bytes make messages of 50"),
     ("start: random", "direction: both", "f.yaml:5: jobs[2]: Not a possible job: the pattern"),
     ("variants:", "link: {rate: 1gbit}\nvariants:", "f.yaml:6: link: there is a `fabric`, too"),
-    ("{cc: reno}", "{cc: mltcp, told: true}", "f.yaml:7: variants: reno can't be `told`"),
     (
         "{cc: reno}",
         "{cc: reno, treatment: {time_shifts: {}}}",

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import pytest
 from support.mistakes import mistakes, refusal
 
-from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import tasks_of
@@ -29,10 +27,6 @@ def test_the_ways_of_a_burst_are_read_and_written() -> None:
     assert (uneven.split, ring.chunk) == ((2, 1, 1), 64_000)
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
     assert uneven.spec(iterations=1, seed=1).shares(1) == [500_000, 250_000, 250_000]
-    with pytest.raises(
-        UsageError, match=r"u\.yaml:6: variants: mltcp can't be `told` a flow's bytes"
-    ):
-        parse_experiment(UNEVEN.replace("cc: mltcp", "cc: mltcp, told: true"), "u.yaml")
 
 
 LINKS = """\

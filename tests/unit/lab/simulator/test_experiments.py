@@ -160,9 +160,9 @@ def test_parameters_of_a_variant_reach_the_algorithm() -> None:
     text = SMALL.replace(
         "  mltcp: {cc: mltcp}\n",
         "  mltcp: {cc: mltcp}\n"
-        "  told: {cc: mltcp_reno, told: true}\n"
-        "  same: {cc: mltcp, mechanisms: [increase], told: true}\n"
-        "  steep: {cc: mltcp_reno, told: true, slope: 4}\n"
+        "  plain: {cc: mltcp_reno}\n"
+        "  same: {cc: mltcp, mechanisms: [increase]}\n"
+        "  steep: {cc: mltcp_reno, slope: 4}\n"
         "  selected: {cc: mltcp, attached: false}\n",
     ).replace("flows: 2", "flows: 1")
     experiment, _ = modelled(parse_experiment(text, "small.yaml"))
@@ -172,8 +172,8 @@ def test_parameters_of_a_variant_reach_the_algorithm() -> None:
         ]
         for variant in experiment.variants
     }
-    assert documents["told"] == documents["same"]
-    assert documents["told"] not in (documents["reno"], documents["mltcp"], documents["steep"])
+    assert documents["plain"] == documents["same"]
+    assert documents["plain"] not in (documents["reno"], documents["mltcp"], documents["steep"])
     assert documents["selected"] not in (documents["reno"], documents["mltcp"])
 
 
