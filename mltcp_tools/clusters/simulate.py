@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,11 +31,38 @@ _LAST_S = 1e9
 
 @dataclass
 class _Run:
-    """A stretch in which a job's place is the same."""
+    """A stretch in which a job's place is the same. lost_s: by link, what was noted of it."""
 
     engine: int
     phases: tuple[Phase, ...]
     iterations: int
+    lost_s: dict[int, float] = field(default_factory=dict)
+
+
+class Losses:
+    """GPU seconds for which jobs sent longer than alone, by what made them: `by_pair` has (link,
+    job, job) with the lower numbers first; both directions of a link count as one. What a job loses
+    on a full link is divided among the others that are placed on it, by what they send over it."""
+
+    def __init__(self) -> None:
+        self.by_pair: Counter[tuple[int, int, int]] = Counter()
+
+    def note(self, engine: FlowSimulator, runs: Mapping[int, _Run], jobs: Sequence[int]) -> None:
+        """Add what was lost since the last time; jobs: GPUs of each."""
+        sends: dict[int, dict[int, float]] = defaultdict(dict)
+        for number, run in runs.items():
+            for phase in run.phases:
+                for link, times in phase.crossings.items():
+                    sends[link][number] = sends[link].get(number, 0.0) + times * phase.size
+        for number, run in runs.items():
+            lost_s = engine.lost(run.engine, run.phases)
+            for link, seconds in lost_s.items():
+                others = {other: sent for other, sent in sends[link].items() if other != number}
+                more_s = (seconds - run.lost_s.get(link, 0.0)) * jobs[number]
+                for other, sent in others.items() if more_s > 0 else ():
+                    pair = link >> 1, min(number, other), max(number, other)
+                    self.by_pair[pair] += more_s * sent / sum(others.values())
+            run.lost_s = lost_s
 
 
 @dataclass
@@ -49,7 +77,8 @@ class ClusterSimulator:
     """One run of a workload; the same arguments give the same outcome.
 
     needs: (seconds, servers) that something else has from then on. mark_s: when the work that is
-    done by then is noted.
+    done by then is noted. losses: notes what jobs lose to each other. said: hears how many jobs are
+    done.
     """
 
     def __init__(
@@ -61,8 +90,12 @@ class ClusterSimulator:
         count: bool = True,
         needs: Iterable[tuple[float, int]] = (),
         mark_s: float | None = None,
+        losses: Losses | None = None,
+        said: Callable[[int], None] = lambda done: None,
     ) -> None:
         self._needs, self._mark_s = needs, mark_s
+        self._losses, self._said = losses, said
+        self._gpus = [job.gpus for job in workload.jobs]
         self._held: list[int] = []
         self._workload, self._policy, self._treatment = workload, policy, treatment
         self._topology = workload.topology
@@ -98,8 +131,11 @@ class ClusterSimulator:
             until_s = min(arrival_s, instant_s, round_at, _LAST_S)
             done = self._engine.run(until_s)
             self._now_s = self._engine.now
+            if self._losses is not None:
+                self._losses.note(self._engine, self._runs, self._gpus)
             if done is not None:
                 self._end(self._by_engine[done])
+                self._said(len(self._outcome.jobs))
             elif until_s == _LAST_S:
                 raise MltcpError(
                     f"The policy {self._policy.name} leaves"

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +21,8 @@ from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.workload import Workload
 
+EVERY_S = 10.0
+"""Seconds between reports of a long run."""
 RETRIES = 3
 """Of a run whose worker died, by Ray."""
 
@@ -34,9 +38,24 @@ class Task:
 
 
 def perform(task: Task) -> Outcome:
-    """The run's outcome."""
+    """The run's outcome; how far it is goes to stderr every EVERY_S."""
     scheduler = policy(task.policy, task.workload.seed, task.pace)
-    return ClusterSimulator(task.workload, scheduler, treatment(task.treatment)).run()
+    last_s = begun_s = time.monotonic()
+
+    def said(done: int) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if now_s - last_s >= EVERY_S:
+            last_s = now_s
+            print(
+                f"{task.policy}, {task.treatment}, seed {task.workload.seed}: {done} of"
+                f" {len(task.workload.jobs)} jobs done after {now_s - begun_s:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    how = treatment(task.treatment)
+    return ClusterSimulator(task.workload, scheduler, how, said=said).run()
 
 
 def sweep(tasks: Sequence[Task], executor: str = "processes") -> Iterator[tuple[int, Outcome]]:

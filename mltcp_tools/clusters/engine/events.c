@@ -41,10 +41,13 @@ static void set_next(struct flow *flow, uint32_t number, uint64_t now, bool alon
 /* What was sent until now at the rate before. Says whether that is all. */
 static bool settle(struct job *job, uint64_t now)
 {
-	double exact = job->moment.rate * (double)(now - job->moment.updated);
+	double took = (double)(now - job->moment.updated), exact = job->moment.rate * took;
 	uint64_t sent = exact < 0x1p62 ? (uint64_t)exact : NEVER;
 	bool all;
 
+	if (job->full != NONE)
+		job->lost_ns[job->full] +=
+			took * (1 - job->moment.rate / job->lone[job->moment.phase]);
 	/* To the nearest whole number, as llround() does, which takes longer. */
 	if (exact < 0x1p52)
 		sent += exact - (double)sent >= 0.5;
@@ -175,6 +178,7 @@ static void begin_burst(struct flow *flow, uint32_t number, uint64_t now)
 	moment->updated = now;
 	moment->rate = 0;
 	moment->level = 0;
+	job->full = NONE;
 	moment->burst = (moment->burst + 1) % LUCK_BURSTS;
 	draw_fortune(job);
 	enter(flow, number);

@@ -122,6 +122,26 @@ static void fill_in_order(struct flow *flow, const struct list *chain)
 		fill_one(&fill->filling, fill->time_shifts[i].place);
 }
 
+/* Of the job's links that are short the one with least left, if it slows the job. */
+static uint32_t full_crossing(const struct flow *flow, const struct job *job)
+{
+	uint32_t found = NONE;
+	double least = INFINITY;
+
+	if (job->share >= job->lone[job->moment.phase] * (1 - 1e-9))
+		return NONE;
+	for (uint32_t k = 0; k < job->shorts.count; k++) {
+		const struct link *link = &flow->links[job->spec.link[job->shorts.items[k]]];
+		double left = flow->fill.links[link->place].left / link->rate;
+
+		if (left < least - 1e-9) {
+			least = left;
+			found = job->shorts.items[k];
+		}
+	}
+	return found;
+}
+
 void fill_chain(struct flow *flow, const struct list *chain)
 {
 	struct job *only = &flow->jobs[chain->items[0]];
@@ -129,6 +149,7 @@ void fill_chain(struct flow *flow, const struct list *chain)
 	flow->counters.fills++;
 	if (chain->count == 1) {
 		only->share = only->lone[only->moment.phase];
+		only->full = NONE;
 		return;
 	}
 	gather(flow, chain);
@@ -136,6 +157,10 @@ void fill_chain(struct flow *flow, const struct list *chain)
 		fill_in_order(flow, chain);
 	else
 		fill(&flow->fill.filling);
-	for (uint32_t i = 0; i < chain->count; i++)
-		flow->jobs[chain->items[i]].share = flow->fill.share[i];
+	for (uint32_t i = 0; i < chain->count; i++) {
+		struct job *job = &flow->jobs[chain->items[i]];
+
+		job->share = flow->fill.share[i];
+		job->full = full_crossing(flow, job);
+	}
 }

@@ -46,6 +46,7 @@ static void free_job(struct job *job)
 	free(job->lone);
 	free(job->most);
 	free(job->asks);
+	free(job->lost_ns);
 	free(job->shorts.items);
 	*job = (struct job){0};
 }
@@ -98,6 +99,7 @@ static void measure(struct flow *flow, struct job *job)
 	job->all_links = must(calloc(total ? total : 1, sizeof(*job->all_links)));
 	job->most = must(calloc(total ? total : 1, sizeof(*job->most)));
 	job->asks = must(calloc(total ? total : 1, sizeof(*job->asks)));
+	job->lost_ns = must(calloc(total ? total : 1, sizeof(*job->lost_ns)));
 	for (uint32_t phase = 0; phase < spec->phases; phase++) {
 		double lone = INFINITY;
 
@@ -226,6 +228,15 @@ void flow_stats(struct flow *flow, uint32_t number, struct flow_stats *stats)
 {
 	bring_up(flow, number, flow->now);
 	*stats = flow->jobs[number].stats;
+}
+
+void flow_lost(struct flow *flow, uint32_t number, double *lost_ns)
+{
+	const struct job *job = &flow->jobs[number];
+	uint32_t crossings = job->spec.first[job->spec.phases];
+
+	bring_up(flow, number, flow->now);
+	memcpy(lost_ns, job->lost_ns, crossings * sizeof(*lost_ns));
 }
 
 void flow_counters(const struct flow *flow, struct flow_counters *counters)

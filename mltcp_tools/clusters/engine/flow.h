@@ -85,6 +85,8 @@ void flow_slow(struct flow *flow, uint32_t job, double factor);
 int64_t flow_run(struct flow *flow, uint64_t until_ns);
 uint64_t flow_now(const struct flow *flow);
 void flow_stats(struct flow *flow, uint32_t job, struct flow_stats *stats);
+/* Nanoseconds that the job's bursts took longer than alone, by the crossing that was full. */
+void flow_lost(struct flow *flow, uint32_t job, double *lost_ns);
 void flow_counters(const struct flow *flow, struct flow_counters *counters);
 
 #endif

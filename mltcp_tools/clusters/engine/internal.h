@@ -9,6 +9,7 @@
 #include "flow.h"
 
 #define NEVER UINT64_MAX
+#define NONE UINT32_MAX
 #define WHOLE (UINT64_C(1) << 32) /* a link's rate: whole numbers add up the same in any order */
 #define LUCK_BURSTS 64 /* after so many bursts a job's luck repeats */
 
@@ -37,6 +38,8 @@ struct job {
 	double weight, share; /* part of a full link; bytes per nanosecond */
 	double fortune; /* factor on this burst's weight */
 	uint64_t filled; /* how many fills there were when its share was worked out */
+	uint32_t full; /* the crossing that keeps it from its rate alone, NONE: no one does */
+	double *lost_ns; /* of each crossing, since it began: what it cost as the full one */
 	bool ended;
 	bool counting; /* it meets nobody: whole cycles of its rows are added */
 	uint64_t since, cycle_ns,

@@ -213,6 +213,18 @@ class FlowSimulator:
         self._lib.flow_stats(self._flow, job, found)
         return Stats(int(found.done), found.sum_ns / NANOSECONDS)
 
+    def lost(self, job: int, phases: Sequence[Phase]) -> dict[int, float]:
+        """Seconds that the job's bursts took longer than alone, by the link that was full; phases:
+        the job's own."""
+        links = [link for phase in phases for link in phase.crossings]
+        found = self._ffi.new("double[]", max(1, len(links)))
+        self._lib.flow_lost(self._flow, job, found)
+        lost: dict[int, float] = {}
+        for place, link in enumerate(links):
+            if found[place] > 0:
+                lost[link] = lost.get(link, 0.0) + found[place] / NANOSECONDS
+        return lost
+
     def iterations(self, job: int) -> npt.NDArray[np.float64]:
         """Start and end, seconds, of each iteration of a recorded job: shape (iterations, 2)."""
         done = self.stats(job).done
