@@ -2,15 +2,14 @@
 """A workload on a cluster under a policy and a treatment, in virtual time.
 
 A policy is asked at every arrival and end, when servers are lent or given back, and in its rounds.
-Jobs it moves, grows or shrinks go on from where they are, and wait RESTART_S for that. A job whose
-GPUs get a guest, or lose it, goes on at once, slower or faster.
+Jobs it moves, grows or shrinks go on from where they are, and wait RESTART_S for that.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from mltcp_tools.clusters.outcome import Done, Outcome
 from mltcp_tools.clusters.policies.speeds import efficiency
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
-from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, Shared, View
+from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, View
 from mltcp_tools.clusters.workload import Workload, isolated_iteration_s
 
 _LAST_S = 1e9
@@ -45,7 +44,7 @@ class Losses:
     on a full link is divided among the others that are placed on it, by what they send over it."""
 
     def __init__(self) -> None:
-        self.by_pair: Counter[tuple[int, int, int]] = Counter()
+        self.by_pair: dict[tuple[int, int, int], float] = defaultdict(float)
 
     def note(self, engine: FlowSimulator, runs: Mapping[int, _Run], jobs: Sequence[int]) -> None:
         """Add what was lost since the last time; jobs: GPUs of each."""
@@ -169,7 +168,6 @@ class ClusterSimulator:
             tuple(self._waiting[number] for number in sorted(self._waiting)),
             tuple(self._running[number] for number in sorted(self._running)),
             self._done_share,
-            self._workload.pairs,
         )
 
     def _done_share(self, state: JobState) -> float:
@@ -210,24 +208,22 @@ class ClusterSimulator:
         )
 
     def _apply(self, decision: Decision) -> None:
-        changed = [number for number, state in self._running.items() if _moves(state, decision)]
+        changed = [
+            number
+            for number, state in self._running.items()
+            if dict(decision.get(number, {})) != dict(state.allocation)
+        ]
         for number in changed:
             self._stop(number)
-        begun = [number for number in decision if number not in self._running]
-        # A host must be there before its guest.
-        for number in sorted(begun, key=lambda each: isinstance(decision[each], Shared)):
+        for number in [number for number in decision if number not in self._running]:
             self._start(number, decision[number])
         if self._treatment.time_shifts:
             self._plan_time_shifts()
 
     def _start(self, number: int, allocation: Allocation) -> None:
         state, job = self._waiting.pop(number), self._workload.jobs[number]
-        host = allocation.host if isinstance(allocation, Shared) else None
-        if host is not None:
-            self._check_guest(number, host, allocation)
-            state.partner, self._running[host].partner = host, number
         for server, gpus in allocation.items():
-            self._free[server] -= gpus if host is None else 0
+            self._free[server] -= gpus
             if gpus < 1 or self._free[server] < 0 or not self._up[server]:
                 raise MltcpError(
                     f"The policy {self._policy.name} gives {gpus} GPUs of server {server} to job"
@@ -257,30 +253,12 @@ class ClusterSimulator:
                 lag_s=lag_s(job.model, self._topology, allocation),
                 seed=job.seed,
                 flows=job.model.flows,
-                slow=self._slowness(state),
+                slow=max(self._topology.slowness[server] for server in allocation),
             )
         )
         self._runs[number] = _Run(engine, phases, iterations)
         self._by_engine[engine] = number
         self._running[number] = state
-        if host is not None:
-            self._slow_down(host)
-
-    def _check_guest(self, number: int, host: int, allocation: Allocation) -> None:
-        """Raises MltcpError where the job can't have the same GPUs as the host."""
-        guest, owner = self._workload.jobs[number], self._running.get(host)
-        pairs = self._workload.pairs
-        if (
-            owner is None
-            or pairs is None
-            or owner.partner is not None
-            or dict(owner.allocation) != dict(allocation)
-            or pairs.slowdowns(guest.model, owner.job.model) is None
-        ):
-            raise MltcpError(
-                f"The policy {self._policy.name} lets job {guest.name} share the GPUs of job"
-                f" {self._workload.jobs[host].name}, which can't be."
-            )
 
     def _stop(self, number: int) -> None:
         """The job has no GPUs from now on; it waits, with what it did."""
@@ -295,17 +273,8 @@ class ClusterSimulator:
         tally.iterations += stats.done
         tally.iterations_s += stats.sum_s
         self._outcome.used_gpu_s += held_s * sum(state.allocation.values())
-        partner, state.partner = state.partner, None
-        if partner is None:
-            for server, gpus in state.allocation.items():
-                self._free[server] += gpus
-        else:
-            other = self._running[partner]
-            other.partner = None
-            self._slow_down(partner)
-            # What both held is held once.
-            both_s = self._now_s - max(state.started_s, other.started_s)
-            self._outcome.used_gpu_s -= both_s * sum(state.allocation.values())
+        for server, gpus in state.allocation.items():
+            self._free[server] += gpus
         state.allocation = {}
         self._waiting[number] = state
 
@@ -347,36 +316,6 @@ class ClusterSimulator:
         for state in (*self._running.values(), *self._waiting.values()):
             done += self._done_share(state) * state.isolated_total_s * state.job.gpus
         return done
-
-    def _slow_down(self, number: int) -> None:
-        self._engine.slow(self._runs[number].engine, self._slowness(self._running[number]))
-
-    def _slowness(self, state: JobState) -> float:
-        """A job goes as fast as the slowest of its servers, and as its partner lets it."""
-        own, pairs = self._topology.slowness, self._workload.pairs
-        factor = max(own[server] for server in state.allocation)
-        if pairs is not None and state.partner is not None:
-            both = pairs.slowdowns(state.job.model, self._workload.jobs[state.partner].model)
-            assert both is not None
-            factor *= both[0]
-        return factor
-
-
-def _moves(state: JobState, decision: Decision) -> bool:
-    """Return whether a running job must stop where it is: it goes, or is to be another one's
-    guest. Who shares its GPUs comes and goes without that.
-    """
-    to = decision.get(state.number, {})
-    if dict(to) != dict(state.allocation):
-        return True
-    if isinstance(to, Shared):
-        return to.host != state.partner
-    if state.partner is None or state.partner not in decision:
-        return False
-    # The two part, though both go on where they are: one has to move, and starts again.
-    other = decision[state.partner]
-    stays = isinstance(other, Shared) and other.host == state.number
-    return not stays and state.partner < state.number
 
 
 def _jobs_stopped(view: View, server: int) -> float:

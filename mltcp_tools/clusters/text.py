@@ -78,9 +78,10 @@ _LOANS: Mapping[str, tuple[str, Callable[[float], str]]] = {
 
 
 def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
-    """For each trace a line per way to share a cluster; then which goals FaPES reaches."""
+    """For each trace a line per way to share a cluster; then what FaPES saves of each rival."""
     parts = []
-    goals = [["trace", "goal", "wanted", "reached", "95 %", "possible", ""]]
+    saved = [["trace", "FaPES against", "completion saved", "95 %", "SLO met, more", "95 %"]]
+    said = ""
     for trace, found in compared.items():
         name = PurePath(trace).stem
         rows = [[name, *_LOANS]]
@@ -91,40 +92,13 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
             ]
             rows.append([variant[0]["variant"], *means])
         parts.append(table(rows))
-        for goal in found["goals"]:
-            form = "{:.2f}x" if goal["what"].startswith("work done") else "{:.1%}"
-            goals.append(
-                [
-                    name,
-                    goal["what"],
-                    form.format(goal["wanted"]),
-                    form.format(goal["reached"]),
-                    "" if goal["half"] is None else f"± {form.format(goal['half'])}",
-                    "" if goal["possible"] is None else form.format(goal["possible"]),
-                    goal["verdict"],
-                ]
-            )
-    return "\n".join([*parts, table(goals)])
-
-
-def render_learned(rows: Sequence[Mapping[str, Any]], draws: int, off: Mapping[str, float]) -> str:
-    """Completion times of schedulers that learn and of their rivals."""
-    found = [["policy", "completion", "p99", "unfairness", "below predicted", "95 %"]]
-    for row in rows:
-        found.append(
-            [
-                row["policy"],
-                long(row["completion_s"]),
-                long(row["p99_s"]),
-                f"{row['unfairness']:.2f}",
-                f"{row['below']:+.1%}",
-                "" if row["below_half"] is None else f"± {100 * row['below_half']:.1f}",
-            ]
-        )
-    return (
-        f"{table(found)}Means over {draws} held-out draws. Speeds in pairs that no model saw are"
-        f" off by {off['predicted']:.3f}, by guessing the mean {off['mean_guessed']:.3f}.\n"
-    )
+        said += f"{name}: {found['objective']}\n" if found["objective"] else ""
+        for each in found["saved"]:
+            shares = (each["completion"], each["half"], each["slo"], each["slo_half"])
+            time, half, slo, slo_half = (f"{100 * share:.1f}" for share in shares)
+            own = [f"{time}%", f"± {half}", f"{slo}%", f"± {slo_half}"]
+            saved.append([name, each["rival"], *own])
+    return "\n".join([*parts, table(saved)]) + said
 
 
 def long(seconds: float) -> str:

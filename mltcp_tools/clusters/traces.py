@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Workloads from public traces: `gavel:FILE`, `sia:FILE`, `elasticflow:FILE`, `azure:FILE`.
+"""Workloads from public traces: `sia:FILE`, `elasticflow:FILE`, `azure:FILE`.
 
-gavel: tab-separated jobs of stanford-futuredata/gavel: model, command, directory, ..., steps,
-arrival in seconds, workers, from the last columns. sia: comma-separated time, application,
+sia: comma-separated time, application,
 num_replicas, batch_size of siasosp23/artifacts; how long a job trains isn't in there and is taken
 from what its application needs until it converges. elasticflow: jobs of pkusys/ElasticFlow with
 their durations and iterations. azure: timestamp, context and generated tokens of requests, of
@@ -23,8 +22,7 @@ from pathlib import Path
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.fapes.inference import Request
-from mltcp_tools.clusters.models import MODELS, Model
-from mltcp_tools.clusters.pairs import GAVEL_MODELS, gavel_model
+from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.topology import Topology, regular
 from mltcp_tools.clusters.workload import (
     SEEDS,
@@ -146,48 +144,6 @@ def _table(file: str, needed: tuple[str, ...]) -> Iterator[_Row]:
             yield _Row(file, number, dict(zip(header, fields, strict=False)))
 
 
-def _gavel(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
-    for number, line in enumerate(_lines(file), 1):
-        if not line.strip():
-            continue
-        fields = line.split("\t")
-        if len(fields) < 5:
-            raise UsageError(
-                f"{file}:{number}: columns: {len(fields)} of them, and a job has at least model,"
-                " command, steps, arrival and workers."
-            )
-        names = ("steps", "arrival", "workers")
-        row = _Row(file, number, {"model": fields[0], **dict(zip(names, fields[-3:], strict=True))})
-        found = gavel_model(row.text("model"))
-        if found is None:
-            raise row.error(
-                "model",
-                f"{fields[0]!r} is not one of {', '.join(GAVEL_MODELS)}, with ` (batch size N)`",
-            )
-        model = _scaled(*found)
-        yield (
-            row,
-            ClusterJob(
-                f"job-{number}",
-                model,
-                row.whole("workers"),
-                row.whole("steps"),
-                row.number("arrival"),
-            ),
-        )
-
-
-_BATCHES = {"resnet18": 128, "resnet50": 64, "transformer": 64, "lm": 20, "recommendation": 2048}
-
-
-def _scaled(model: Model, batch: int | None) -> Model:
-    """The model with that batch: half of its time doesn't depend on it."""
-    own = _BATCHES.get(model.name.partition("-")[0], batch)
-    if batch is None or own is None:
-        return model
-    return replace(model, compute_s=model.compute_s * (0.5 + 0.5 * batch / own))
-
-
 def _sia(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
     for row in _table(file, ("name", "time", "application", "num_replicas", "batch_size")):
         name = row.text("application")
@@ -231,9 +187,9 @@ def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJ
 
 
 _Reader = Callable[[str, Topology], Iterator[tuple[_Row, ClusterJob]]]
-_READERS: dict[str, _Reader] = {"gavel": _gavel, "sia": _sia, "elasticflow": _elasticflow}
-_ARRIVALS = {"gavel": "arrival", "sia": "time", "elasticflow": "submit_time"}
-_GPUS = {"gavel": "workers", "sia": "num_replicas", "elasticflow": "num_gpu"}
+_READERS: dict[str, _Reader] = {"sia": _sia, "elasticflow": _elasticflow}
+_ARRIVALS = {"sia": "time", "elasticflow": "submit_time"}
+_GPUS = {"sia": "num_replicas", "elasticflow": "num_gpu"}
 
 
 def read_requests(spec: str) -> tuple[Request, ...]:

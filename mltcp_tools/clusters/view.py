@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import ClusterJob
 
@@ -20,22 +19,13 @@ RESTART_S = 30.0
 """The time for which a job that starts again computes nothing."""
 
 
-class Shared(dict[int, int]):
-    """GPUs that another job, the host, has as well: each of the two computes more slowly."""
-
-    def __init__(self, allocation: Allocation, host: int) -> None:
-        super().__init__(allocation)
-        self.host = host
-
-
 @dataclass
 class JobState:
     """A job that has arrived and isn't done.
 
     number: its place in the workload. allocation: server -> GPUs, empty while it waits. progress:
     share of its work that was done when it last started. started_s: when it did. service_s: GPU
-    seconds until then. isolated_s: seconds of an iteration alone. partner: the job that has the
-    same GPUs, if any.
+    seconds until then. isolated_s: seconds of an iteration alone.
     """
 
     number: int
@@ -46,7 +36,6 @@ class JobState:
     started_s: float = 0.0
     service_s: float = 0.0
     first_start_s: float | None = None
-    partner: int | None = None
 
     @property
     def running(self) -> bool:
@@ -68,8 +57,7 @@ class View:
     """The cluster at one instant.
 
     free: of each server, GPUs that no job has; 0 where it is down. waiting, running: jobs by
-    arrival. done_share: share of a job's work that is done by now. pairs: how jobs that share GPUs
-    slow each other down, None where they may not share.
+    arrival. done_share: share of a job's work that is done by now.
     """
 
     now_s: float
@@ -78,7 +66,6 @@ class View:
     waiting: tuple[JobState, ...]
     running: tuple[JobState, ...]
     done_share: Callable[[JobState], float]
-    pairs: Pairs | None = None
 
     def remaining_s(self, state: JobState) -> float:
         """Return the job's remaining time alone with what it asked for."""
@@ -91,22 +78,15 @@ class View:
     def free_without(self, states: Mapping[int, Allocation]) -> Ints:
         """Free GPUs if none of the running jobs ran, but those that are given."""
         free = self.free.copy()
-        released: set[int | None] = set()
         for state in self.running:
-            # What two jobs share gets free once, and when neither stays.
-            if state.number in states or (
-                state.partner is not None and (state.partner in states or state.partner in released)
-            ):
-                continue
-            released.add(state.number)
-            for server, gpus in state.allocation.items():
-                free[server] += gpus
+            if state.number not in states:
+                for server, gpus in state.allocation.items():
+                    free[server] += gpus
         return free
 
 
 Decision = Mapping[int, Allocation]
-"""Job number -> its GPUs, of all jobs that are to run; running ones left out are preempted. A guest
-has its host's, as Shared."""
+"""Job number -> its GPUs, of all jobs that are to run; running ones left out are preempted."""
 
 
 class Policy(Protocol):

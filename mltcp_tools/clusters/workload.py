@@ -10,6 +10,7 @@
       {jobs: 200, load: 0.7, models: {vgg16: 1, bert: 2}, gpus: {8: 4, 16: 2}, hours: 2, jitter: 5%}
     seed: 1
     assumed: [uplink]                     # what nobody said of an imported cluster
+    parts: {jobs: 3, gpu_hours: 7.5}      # its jobs on parts of a GPU, which aren't simulated
 
 Of a job that was observed (`took`), `iterations` may be missing, and its model's `compute`: that
 follows then from the iterations of the model's other jobs; see `parse_workload`.
@@ -34,7 +35,6 @@ from mltcp_tools.base.document import Section, read_section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import parse_bytes, parse_fraction, parse_seconds
 from mltcp_tools.clusters.models import MODELS, Model, lag_s, phases_of
-from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.topology import (
     FIELDS,
     Topology,
@@ -44,7 +44,7 @@ from mltcp_tools.clusters.topology import (
     whole,
 )
 
-_FIELDS = ["cluster", "models", "jobs", "generate", "seed", "assumed"]
+_FIELDS = ["cluster", "models", "jobs", "generate", "seed", "assumed", "parts"]
 _JOB_FIELDS = [
     "name",
     "model",
@@ -61,8 +61,8 @@ _MODEL_FIELDS = ["compute", "size", "pattern", "phases", "parallel", "flows", "l
 _GENERATE_FIELDS = ["jobs", "load", "models", "gpus", "hours", "jitter"]
 SEEDS = 1_000_003
 """A workload's seed is multiplied by this, so that no two of its jobs' seeds are another's."""
-ASSUMED = {"topology", "uplink", "queue"}
-"""Fields of a cluster that an import may have had to assume."""
+ASSUMED = {"topology", "uplink", "queue", "iteration"}
+"""What an import may have had to assume."""
 LEAST_COMPUTE = 0.02
 """Share of an iteration that a model computes at least where that follows from the iteration."""
 _ROWS = 64
@@ -105,19 +105,19 @@ class ClusterJob:
 class Workload:
     """Jobs in the order in which they arrive, and the cluster that they come to.
 
-    pairs: how jobs that share GPUs slow each other down; None: none may. fitted: models whose
+    fitted: models whose
     computing time nobody gave, and that follows from observed iterations. shared: those where it
-    follows from a share of communication. assumed: what nobody said of the cluster: topology,
-    uplink, queue.
+    follows from a share of communication. assumed: what nobody said, of ASSUMED. parts: number and
+    GPU hours of jobs on parts of a GPU.
     """
 
     topology: Topology
     jobs: tuple[ClusterJob, ...]
     seed: int = 1
-    pairs: Pairs | None = None
     fitted: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
     assumed: tuple[str, ...] = ()
+    parts: tuple[int, float] = (0, 0.0)
 
     def __post_init__(self) -> None:
         if not self.jobs:
@@ -139,13 +139,6 @@ class Workload:
     def observed(self) -> bool:
         """Return whether it is known of any job how long it ran."""
         return any(job.took_s is not None for job in self.jobs)
-
-    def with_pairs(self, pairs: Pairs) -> Workload:
-        """The same jobs, with measured models where there are such, and free to share GPUs."""
-        jobs = tuple(
-            replace(job, model=pairs.models.get(job.model.name, job.model)) for job in self.jobs
-        )
-        return replace(self, jobs=jobs, pairs=pairs)
 
     def shorter(self, factor: float) -> Workload:
         """The same with jobs, and the times between them, shorter by the factor."""
@@ -345,7 +338,11 @@ def _without_jobs(top: Section, given: int | None) -> Workload:
     topology = regular(seed=seed) if section is None else read_topology(section, seed)
     placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
     assumed = top.get("assumed", _read_assumed, tuple[str, ...]())
-    return Workload(topology, (placeholder,), seed, assumed=assumed)
+    section = top.section("parts", ["jobs", "gpu_hours"])
+    parts = (
+        (section.get("jobs", whole), section.get("gpu_hours", positive)) if section else (0, 0.0)
+    )
+    return Workload(topology, (placeholder,), seed, assumed=assumed, parts=parts)
 
 
 def _read_assumed(value: object) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ held against packets: the same hour over MLTCP, and with uplinks twice as fast.
 
 Twelve hosts of one GPU in two racks below one switch; rings of four on any hosts that are free, of
 three models. FOLDER gets the run, jobs.txt (sacct's), topology.conf and mine.yaml, for `mltcp
-cluster replay` and `ask`.
+cluster ask`.
 """
 
 from __future__ import annotations
@@ -122,9 +122,9 @@ if __name__ == "__main__":
     where = Path(sys.argv[1])
     where.mkdir(parents=True, exist_ok=True)
     written(where, float(sys.argv[2]) if len(sys.argv) > 2 else 60.0)
-    network = ["--topology", str(where / "topology.conf"), "--rate", "20mbit", "--uplink", "20mbit"]
+    network = ["--network", str(where / "topology.conf"), "--rate", "20mbit", "--uplink", "20mbit"]
     network += ["--queue", "60kB"]
-    seen = ["--recorded", str(where / "run"), "--variant", "reno"]
+    seen = ["--models", str(where / "run")]
     data = str(where / "mine.yaml")
     assert main(["cluster", "import", str(where / "jobs.txt"), "-o", data, *network, *seen]) == 0
     assert main(["cluster", "ask", data]) == 0

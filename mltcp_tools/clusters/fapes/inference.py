@@ -20,6 +20,8 @@ import numpy.typing as npt
 TICK_S = 2.0
 STARTUP_S = 20.0
 SLOTS = 8
+SWING = 0.7
+"""Share of noon's requests that are missing at night."""
 SLO_WAIT_S = 2.0
 """A request meets its objective if it waits no longer than this for a slot."""
 
@@ -223,7 +225,7 @@ def _leave(ending: list[float], area: float, since_s: float, now_s: float) -> tu
 
 
 def replayed(
-    requests: Sequence[Request], hours: float, tenants: int, swing: float, seed: int
+    requests: Sequence[Request], hours: float, tenants: int, seed: int, swing: float = SWING
 ) -> list[Request]:
     """The requests of so many tenants, for so many hours.
 

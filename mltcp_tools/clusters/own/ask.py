@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Three questions about one's own cluster: what would other places, wider uplinks, or sums in the
-network save?
+"""What would help one's own cluster: facts, three questions, and the worst conflicts.
+
+The questions: what would better placement, faster uplinks, or sums in the network save?
 
 Each is the same jobs, starting when they did, with one thing changed. Savings are a share of the
 GPU hours that jobs hold, in mean over draws of what is random. An answer that isn't larger than its
@@ -12,15 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.outcome import Outcome
-from mltcp_tools.clusters.own.replay import by_start, plausible, shortened, simulated
+from mltcp_tools.clusters.own import page
+from mltcp_tools.clusters.own.conflicts import Conflict, conflicts
+from mltcp_tools.clusters.own.facts import Facts, facts
+from mltcp_tools.clusters.own.logs import read_log
+from mltcp_tools.clusters.own.replay import (
+    Compared,
+    by_start,
+    calibrated,
+    compare,
+    error,
+    plausible,
+    shortened,
+    simulated,
+    trust,
+)
 from mltcp_tools.clusters.rules import UNTOLD, Treatment, treatment
 from mltcp_tools.clusters.topology import Topology
-from mltcp_tools.clusters.workload import SEEDS, Workload
+from mltcp_tools.clusters.workload import SEEDS, Workload, parse_workload
 from mltcp_tools.lab.planning.network import Network
+from mltcp_tools.lab.planning.reading import read_text
 
 SHARES = (0.1, 0.25, 0.5)
 """Shares of communication in a lone iteration, for which there is an answer each where nobody says
@@ -63,6 +81,83 @@ class Answer:
     def to_json(self) -> dict[str, Any]:
         """As a document."""
         return vars(self) | {"told": self.told, "verdict": self.verdict}
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that `mltcp cluster ask` says. notes: sentences on what nobody said, and what no
+    prediction was held against. compared: predicted and observed jobs."""
+
+    facts: Facts
+    notes: list[str]
+    compared: list[Compared]
+    answers: list[Answer]
+    conflicts: list[Conflict]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a document."""
+        return {
+            "schema": "mltcp-cluster-ask/3",
+            "facts": vars(self.facts) | {"sentences": self.facts.sentences()},
+            "notes": self.notes,
+            "error": error(self.compared),
+            "trust": [vars(each) for each in trust(self.compared)],
+            "answers": [each.to_json() for each in self.answers],
+            "conflicts": [each.to_json() for each in self.conflicts],
+        }
+
+
+def findings(
+    data: Path,
+    base: str,
+    draws: int,
+    said: Callable[[str], None] = lambda what: None,
+    shown: Callable[[str], None] = lambda text: None,
+) -> Findings:
+    """All about the workload in a file. base: the treatment that jobs have now. said: hears what is
+    worked out; shown: gets each part as text as soon as it is there."""
+    now = treatment(base)
+    workload = _read(data, SHARES[0])
+    unknown = bool(workload.shared)
+    workload, held_out = calibrated(workload, now)
+    found = facts(workload)
+    shown("".join(f"{each}\n" for each in found.sentences()))
+    # Beside jobs whose communication is unknown nothing can be predicted, and where an iteration is
+    # what a second of the job's time holds, its duration predicts itself.
+    told = not unknown and "iteration" not in workload.assumed
+    compared = compare(workload, held_out, now) if told else []
+    notes = [*page.unsaid(workload), *page.unexplained(compared)]
+    shown(page.render_trust(trust(compared), notes))
+    by_share = []
+    for share in SHARES if unknown else (None,):
+        asked = workload if share is None else calibrated(_read(data, share), now)[0]
+        by_share.append(ask(asked, base, error(compared), draws, said, share))
+    answers = [answer for question in zip(*by_share, strict=True) for answer in question]
+    shown(page.render_answers(answers))
+    said("Conflicts")
+    worst = [] if unknown else conflicts(workload, base)
+    shown(page.render_conflicts(worst, found.gpu_hours, unknown))
+    return Findings(found, notes, compared, answers, worst)
+
+
+def _read(data: Path, share: float) -> Workload:
+    """The workload; a UsageError that says so where that is a log, or has no observed job."""
+    try:
+        workload = parse_workload(read_text(data), str(data), share=share)
+    except UsageError as error:
+        try:
+            read_log(data)
+        except UsageError:
+            raise error from None
+        raise UsageError(
+            f"{data} is a log; `mltcp cluster import {data} -o data.yaml` makes of it what this"
+            " command reads."
+        ) from None
+    if not workload.observed:
+        raise UsageError(
+            f"{data} has no job that was observed; make it with `mltcp cluster import`."
+        )
+    return workload
 
 
 def ask(
@@ -156,7 +251,7 @@ def _unwidened(workload: Workload) -> str:
     if reason := _unmoved(workload):
         return reason
     if "topology" in workload.assumed:
-        return "not known: nothing says which switches there are; import with --topology"
+        return "not known: nothing says which switches there are; import with --network"
     if "uplink" in workload.assumed:
         return "not known: nothing says how fast uplinks are; import with --uplink"
     leaf_of = workload.topology.leaf_of

@@ -20,9 +20,10 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.logs import Log, LoggedJob
+from mltcp_tools.clusters.own.slurm import read_topology
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import parse_cluster
-from mltcp_tools.lab.planning.reading import read_text
+from mltcp_tools.lab.planning.reading import read_source, read_text
 from mltcp_tools.lab.profiling.profile import Phase, Profile
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def models_of_profiles(profiles: Iterable[Profile], log: Log) -> dict[str, Any]:
     by_name = {job.name: job.model for job in log.jobs}
     for profile in profiles:
         name = by_name.get(profile.name, profile.name)
-        ranks = Counter(len(job.nodes) for job in log.jobs if job.model == name)
+        ranks = Counter(len(job.placement) for job in log.jobs if job.model == name)
         n = max(2, ranks.most_common(1)[0][0] if ranks else 2)
         sent = sum(phase.bytes for phase in profile.phases or profile.back)
         compute_s = max(profile.period_s - profile.communication_s, 1e-3 * profile.period_s)
@@ -78,12 +79,11 @@ def models_of_profiles(profiles: Iterable[Profile], log: Log) -> dict[str, Any]:
     return found
 
 
-def recorded(path: Path, variant: str | None, log: Log) -> tuple[dict[str, Any], Log]:
-    """Models and jobs' iterations of a folder that `mltcp lab record` wrote, or of a run.
+def recorded(path: Path, log: Log) -> tuple[dict[str, Any], Log]:
+    """Models and jobs' iterations of a folder that `mltcp lab record` wrote, or of a run: of the
+    baseline, where it has several variants.
 
-    variant: whose iterations jobs had, None where there is one. Models come from jobs alone where
-    these were recorded. A job of the log that was recorded under its name has as many iterations as
-    fit its time.
+    A job of the log that was recorded under its name has as many iterations as fit its time.
     """
     from mltcp_tools.lab.profiling.from_run import profiles_of_run
     from mltcp_tools.lab.runs.run import load_run
@@ -93,19 +93,50 @@ def recorded(path: Path, variant: str | None, log: Log) -> tuple[dict[str, Any],
         replace(each, phases=_of_a_rank(each.phases, _ranks(run.experiment, each.name)))
         for each in profiles_of_run(run)
     ]
-    own = (
-        run.iterations if variant is None else run.iterations[run.iterations["variant"] == variant]
-    )
-    if own.empty:
-        raise UsageError(f"{path} has no iterations of a variant {variant}.")
+    own = run.iterations
+    if own["variant"].nunique() > 1:
+        own = own[own["variant"] == run.baseline]
     took = (own["end_s"] - own["start_s"]).groupby(own["job"]).mean()
     jobs = [
-        replace(job, iterations=max(1, round((job.end_s - job.start_s) / took[job.name])))
+        replace(job, iterations=max(1, round(job.took_s / took[job.name])))
         if job.name in took and job.iterations is None
         else job
         for job in log.jobs
     ]
     return models_of_profiles(profiles, log), replace(log, jobs=tuple(jobs))
+
+
+def described(path: Path, log: Log) -> tuple[dict[str, Any], Log]:
+    """Models of a recording, of a table of models, or of profiles, whichever the path has."""
+    if path.is_dir():
+        return recorded(path, log)
+    if isinstance(whole := _loaded(path), dict) and "models" in whole:
+        return models_of_table(path), log
+    return models_of_profiles(read_source(path)[0], log), log
+
+
+def _loaded(path: Path) -> object:
+    """What a file has as YAML; None where it is none."""
+    try:
+        return yaml.safe_load(read_text(path))
+    except yaml.YAMLError:
+        return None
+
+
+def network_of(
+    path: Path, rate: str | None, uplink: str | None, log: Log
+) -> tuple[dict[str, object], list[str]]:
+    """The section `cluster` of a YAML file, or of Slurm's topology, and what had to be assumed."""
+    if path.suffix in (".yaml", ".yml", ".json") and not isinstance(_loaded(path), list):
+        if rate or uplink:
+            raise UsageError(f"{path} describes all links; leave out --rate and --uplink.")
+        section, topology = cluster_of(path)
+        require_places(topology, log.jobs, path)
+        return section, []
+    if rate is None:
+        raise UsageError(f"{path} has no rates: give that of a server's link with --rate 100gbit.")
+    section = read_topology(path, rate, uplink, gpus_of_servers(log.jobs))
+    return section, [] if uplink else ["uplink"]
 
 
 def _ranks(experiment: DescribedExperiment, job: str) -> int:
@@ -130,7 +161,7 @@ def document(
     counts, and needn't be there.
     """
     names = {job.model for job in log.jobs}
-    inside = names - {job.model for job in log.jobs if len(job.nodes) != 1}
+    inside = names - {job.model for job in log.jobs if len(job.placement) != 1}
     unknown = names - set(models)
     rest = models.get(REST)
     models = {name: each for name, each in models.items() if name != REST}
@@ -142,12 +173,14 @@ def document(
     origin_s = min(job.submitted_s for job in log.jobs)
     jobs = [_job(job, origin_s) for job in log.jobs]
     used = names | {each["like"] for each in models.values() if "like" in each}
-    described = {name: each for name, each in models.items() if name in used}
+    used_models = {name: each for name, each in models.items() if name in used}
     whole: dict[str, object] = {"cluster": dict(cluster)}
     if assumed:
         whole["assumed"] = list(assumed)
-    if described:
-        whole["models"] = described
+    if log.parts[0]:
+        whole["parts"] = {"jobs": log.parts[0], "gpu_hours": round(log.parts[1], 3)}
+    if used_models:
+        whole["models"] = used_models
     whole["jobs"] = jobs
     return yaml.safe_dump(whole, sort_keys=False, default_flow_style=None, width=120)
 
@@ -157,7 +190,7 @@ def _unknown(log: Log, models: Collection[str]) -> UsageError:
     hours = dict.fromkeys(models, 0.0)
     for job in log.jobs:
         if job.model in hours:
-            hours[job.model] += job.gpus * (job.end_s - job.start_s) / 3600
+            hours[job.model] += job.gpu_hours
     most = sorted(hours, key=lambda name: (-hours[name], name))[:_ASKED]
     listed = {
         name: {"like": name} if name in MODELS else {"size": "BYTES", "compute": "SECONDS"}
@@ -173,8 +206,9 @@ def _unknown(log: Log, models: Collection[str]) -> UsageError:
     more = len(hours) - len(listed)
     without = f" and without {more} that had fewer GPU hours" if more else ""
     return UsageError(
-        "Nothing says how many bytes these models send in an iteration: profile or record a job of"
-        " each, and give that with --profiles or --recorded; or fill in this table for --models"
+        "Nothing says how many bytes these models send in an iteration: give counters of the"
+        " servers that Prometheus kept with --counters; or give a profile or recording of a job of"
+        " each with --models; or fill in this table for --models"
         f"{without}. BYTES are those of a model's gradients, as 500MB; SECONDS what an iteration"
         " computes, as 180ms, and may be left out; `like` takes both of a model that is known"
         f' here, on a V100. A model "{REST}" stands for all that nothing else describes.\n'
@@ -186,7 +220,7 @@ def require_places(topology: Topology, jobs: Iterable[LoggedJob], source: Path) 
     """Raise a UsageError where a job ran on what the cluster that `source` describes hasn't."""
     machines = {each.name: each for each in topology.machines}
     for job in jobs:
-        for node, gpus in placement(job).items():
+        for node, gpus in job.placement.items():
             if node not in machines:
                 some = ", ".join(list(machines)[:3])
                 raise UsageError(
@@ -205,7 +239,7 @@ def gpus_of_servers(jobs: Iterable[LoggedJob]) -> dict[str, int]:
     changes = sorted(
         (at_s, sign * gpus, node)
         for job in jobs
-        for node, gpus in placement(job).items()
+        for node, gpus in job.placement.items()
         for at_s, sign in ((job.start_s, 1), (job.end_s, -1))
     )
     held: Counter[str] = Counter()
@@ -217,22 +251,11 @@ def gpus_of_servers(jobs: Iterable[LoggedJob]) -> dict[str, int]:
     return found
 
 
-def placement(job: LoggedJob) -> dict[str, int]:
-    """The job's GPUs on each of its nodes; where they can't be equal, the first have one more."""
-    if not job.nodes:
-        return {}
-    each, more = divmod(job.gpus, len(job.nodes))
-    return {node: each + (number < more) for number, node in enumerate(job.nodes)}
-
-
 def one_switch(jobs: Sequence[LoggedJob], rate: str) -> dict[str, object]:
     """The section `cluster` of one switch with a link of that rate to each server that had jobs."""
     servers = gpus_of_servers(jobs)
     if not servers:
-        raise UsageError(
-            "The log doesn't say where jobs ran: describe the cluster with --cluster, or with"
-            " --topology and a log that has nodes."
-        )
+        raise UsageError("The log doesn't say where jobs ran: describe the cluster with --network.")
     return {
         "links": [{"name": s, "ends": [s, "switch"], "rate": rate} for s in servers],
         "servers": [{"name": name, "gpus": gpus} for name, gpus in servers.items()],
@@ -246,10 +269,10 @@ def _job(job: LoggedJob, origin_s: float) -> dict[str, object]:
         "gpus": job.gpus,
         "arrival": f"{job.submitted_s - origin_s:.3f}s",
         "start": f"{job.start_s - origin_s:.3f}s",
-        "took": f"{job.end_s - job.start_s:.3f}s",
+        "took": f"{job.took_s:.3f}s",
     }
     if job.iterations is not None:
         found["iterations"] = job.iterations
-    if job.nodes:
-        found["placement"] = placement(job)
+    if job.placement:
+        found["placement"] = dict(job.placement)
     return found

@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mltcp_tools.base.figures import png, subplots
 from mltcp_tools.base.pages import embedded, templates
 from mltcp_tools.base.units import counted
-from mltcp_tools.clusters.own.ask import Answer
-from mltcp_tools.clusters.own.replay import Compared, Trust
+from mltcp_tools.clusters.own.replay import Compared, Trust, trust
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.text import table
 from mltcp_tools.clusters.workload import Workload
+
+if TYPE_CHECKING:
+    from mltcp_tools.clusters.own.ask import Answer, Findings
+    from mltcp_tools.clusters.own.conflicts import Conflict
 
 _TEMPLATES = templates("mltcp_tools.clusters")
 _LATE = 0.1
@@ -33,10 +36,12 @@ def trust_rows(found: Sequence[Trust]) -> list[list[str]]:
 
 
 _ASSUMED = {
-    "topology": "Nothing said which switches there are (--topology): taken is one switch.",
-    "uplink": "Nothing said how fast uplinks are (--uplink): taken is as much as all servers below"
-    " send.",
-    "queue": "Nothing said what a port's queue holds (--queue): taken is 1 MB.",
+    "topology": "Nothing says which switches there are (--network): one switch is assumed.",
+    "uplink": "Nothing says how fast uplinks are (--uplink): as fast as all servers below is"
+    " assumed.",
+    "queue": "Nothing says what a port's queue holds (--queue): 1 MB is assumed.",
+    "iteration": "Nothing says how long an iteration is (`iteration` in the log): 1 s is assumed."
+    " The bytes sent are measured; all traffic of a server counts as its job's.",
 }
 
 
@@ -48,8 +53,8 @@ def unsaid(workload: Workload) -> list[str]:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         said.append(
             f"Nothing says how long an iteration of {', '.join(names[:5])}{more} computes: there is"
-            " an answer for each of several shares of communication. `compute` of --models, or"
-            " iterations in the log, would make it one."
+            " an answer for each of several shares of communication. Counters (--counters),"
+            " `compute` of --models, or iterations in the log would make it one."
         )
     return said
 
@@ -103,25 +108,56 @@ def render_answers(answers: Sequence[Answer]) -> str:
     return table(answer_rows(answers))
 
 
-def page(
-    data: str,
-    version: str,
-    jobs: int,
-    found: Sequence[Trust],
-    answers: Sequence[Answer],
-    sentences: Sequence[str],
-) -> str:
+def conflict_rows(found: Sequence[Conflict], gpu_hours: float) -> list[list[str]]:
+    """A head and a row per conflict."""
+    rows = [["link", "jobs", "GPU hours lost", "other servers", "time shift", "MLTCP, by packets"]]
+    for each in found:
+        lost = f"{each.hours:,.2f} ({each.hours / gpu_hours:.2%})"
+        rows.append([each.link, " and ".join(each.jobs), lost, *each.remedies])
+    return rows
+
+
+def conflict_sentence(found: Sequence[Conflict], gpu_hours: float, unknown: bool) -> str:
+    """What the table of conflicts comes to."""
+    if unknown:
+        return "Which jobs conflict isn't known as long as nobody says how much they communicate."
+    if not found:
+        return "No two jobs slow each other on a link."
+    lost = sum(each.hours for each in found)
+    placed = sum(bool(each.places) for each in found)
+    shifted = sum(each.remedies[1].startswith("by") for each in found)
+    saved = sum(each.remedies[2].startswith("saves") for each in found)
+    cost = sum(each.remedies[2].startswith("costs") for each in found)
+    worst = counted(len(found), "worst conflict")
+    return (
+        f"The {worst} lost {lost:,.2f} GPU hours, {lost / gpu_hours:.2%} of all. Free servers would"
+        f" have avoided {placed}, a time shift {shifted}; MLTCP shortens iterations in {saved} and"
+        f" lengthens them in {cost}."
+    )
+
+
+def render_conflicts(found: Sequence[Conflict], gpu_hours: float, unknown: bool) -> str:
+    """As text."""
+    rows = table(conflict_rows(found, gpu_hours)) if found else ""
+    return rows + conflict_sentence(found, gpu_hours, unknown)
+
+
+def page(data: str, version: str, found: Findings) -> str:
     """One file that needs nothing else."""
+    gpu_hours = found.facts.gpu_hours
+    unknown = any(each.share is not None for each in found.answers)
     values: dict[str, Any] = {
         "data": data,
         "version": version,
-        "jobs": jobs,
-        "trust": trust_rows(found) if found else [],
-        "answers": answer_rows(answers),
-        "told": [each.told for each in answers],
-        "sentences": sentences,
+        "facts": found.facts.sentences(),
+        "trust": trust_rows(trust(found.compared)) if trust(found.compared) else [],
+        "answers": answer_rows(found.answers),
+        "told": [each.told for each in found.answers],
+        "sentences": found.notes,
         "rules": f"{UNTOLD:.0%}",
-        "figure": embedded(_bars(answers)),
+        "figure": embedded(_bars(found.answers)),
+        "conflicts": conflict_rows(found.conflicts, gpu_hours) if found.conflicts else [],
+        "conflict_sentence": conflict_sentence(found.conflicts, gpu_hours, unknown),
     }
     return _TEMPLATES.get_template("ask.html.j2").render(values)
 

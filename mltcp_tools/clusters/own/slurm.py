@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Slurm's lists of hosts, and the network that its topology.conf describes."""
+"""Slurm's lists of hosts, and the network that its topology.conf or topology.yaml describes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+
+import yaml
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.planning.reading import read_text
@@ -45,13 +47,14 @@ def _expanded(part: str) -> list[str]:
     return names
 
 
-def read_conf(
+def read_topology(
     path: Path, rate: str, uplink: str | None, gpus: Mapping[str, int]
 ) -> dict[str, object]:
-    """The section `cluster` of a workload, from a topology.conf: a tree of switches.
+    """The section `cluster` of a workload, from a topology.conf or topology.yaml of Slurm: a tree
+    of switches, or blocks (each with a switch, below one above all).
 
-    rate, uplink: of a server's link, and of one between switches (default: what all servers below
-    may ask, so that nothing is oversubscribed). gpus: of each server.
+    rate, uplink: of a server's link, and of one between switches (default: as much as all servers
+    below may send, so that nothing is oversubscribed). gpus: of each server.
     """
     below, switches = _read(path)
     _require_tree(path, below, switches)
@@ -62,12 +65,11 @@ def read_conf(
             links.append({"name": name, "ends": [name, switch], "rate": rate})
             if name in gpus:
                 servers.append({"name": name, "gpus": gpus[name]})
-    counts = {
-        switch: len(_servers_below(switch, below, switches)) for switch in {*below, *switches}
-    }
     for above, lower in switches.items():
         for switch in lower:
-            between = uplink or _times(rate, counts[switch])
+            own = {switch, *_below(switch, switches)}
+            count = sum(len(below.get(each, ())) for each in own)
+            between = uplink or _times(rate, count)
             links.append({"name": f"{switch}-{above}", "ends": [switch, above], "rate": between})
     if missing := sorted(set(gpus) - {str(each["name"]) for each in servers}):
         raise UsageError(f"{path}: no switch has {', '.join(missing[:5])}, where jobs ran.")
@@ -85,29 +87,63 @@ def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Servers below each switch, and switches below each."""
     below: dict[str, list[str]] = {}
     switches: dict[str, list[str]] = {}
-    # A backslash goes on on the next line, and words may have quotes.
-    text = read_text(path).replace("\\\n", " ").replace('"', "")
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.partition("#")[0].strip()
-        if not line:
+    blocks = False
+    for place, fields in _yaml(path) if path.suffix in (".yaml", ".yml") else _conf(path):
+        if "blocksizes" in fields:
             continue
-        # Slurm doesn't care for the case of keys.
-        fields = {key.lower(): value for key, value in re.findall(r"(\w+)=(\S+)", line)}
-        name = fields.get("switchname")
-        if name is None or not ({"nodes", "switches"} & set(fields)):
+        name = fields.get("switchname") or fields.get("switch")
+        block = fields.get("blockname") or fields.get("block")
+        lower = fields.get("switches") or fields.get("children")
+        nodes = fields.get("nodes")
+        if not (name or block) or not (nodes or lower):
             raise UsageError(
-                f"{path}:{number}: needs SwitchName, and Nodes or Switches, as topology/tree has"
-                " them."
+                f"{place}: needs SwitchName with Nodes or Switches, or BlockName with Nodes, as"
+                " Slurm's topology/tree and topology/block have them."
             )
-        for key, table in (("nodes", below), ("switches", switches)):
-            if key in fields:
+        for words, table in ((nodes, below), (lower, switches)):
+            if words:
                 try:
-                    table.setdefault(name, []).extend(hosts(fields[key]))
+                    table.setdefault(str(name or block), []).extend(hosts(words))
                 except UsageError as error:
-                    raise UsageError(f"{path}:{number}: {error}") from None
+                    raise UsageError(f"{place}: {error}") from None
+        blocks = blocks or bool(block)
     if not below:
         raise UsageError(f"{path} has no switch with Nodes.")
+    if blocks:
+        switches[_ABOVE] = list(below)
     return below, switches
+
+
+_ABOVE = "above-blocks"
+"""The switch that joins blocks."""
+
+
+def _conf(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each line's place and fields, by their names in lower case, as Slurm ignores the case."""
+    # A backslash continues a line, and words may have quotes.
+    text = read_text(path).replace("\\\n", " ").replace('"', "")
+    for number, line in enumerate(text.splitlines(), 1):
+        if line := line.partition("#")[0].strip():
+            found = re.findall(r"(\w+)=(\S+)", line)
+            yield f"{path}:{number}", {key.lower(): value for key, value in found}
+
+
+def _yaml(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The switches or blocks of the default topology, or of the first that isn't flat."""
+    try:
+        whole = yaml.safe_load(read_text(path))
+        found = [each for each in whole if "tree" in each or "block" in each]
+        found.sort(key=lambda each: not each.get("cluster_default"))
+        first = found[0].get("tree") or found[0]["block"]
+        entries = first.get("switches") or first["blocks"]
+        for number, entry in enumerate(entries):
+            fields = {str(key): str(value) for key, value in entry.items()}
+            yield f"{path}: {found[0]['topology']}[{number}]", fields
+    except (yaml.YAMLError, AttributeError, IndexError, KeyError, TypeError):
+        raise UsageError(
+            f"{path} is no topology.yaml of Slurm with a `tree` of switches or a `block` with"
+            " blocks; a flat topology needs no file."
+        ) from None
 
 
 def _require_tree(
@@ -140,10 +176,3 @@ def _below(switch: str, switches: Mapping[str, Iterable[str]]) -> set[str]:
             found.add(each)
             waiting += switches.get(each, ())
     return found
-
-
-def _servers_below(
-    switch: str, below: Mapping[str, Iterable[str]], switches: Mapping[str, Iterable[str]]
-) -> set[str]:
-    own = {switch, *_below(switch, switches)}
-    return {server for each in own for server in below.get(each, ())}

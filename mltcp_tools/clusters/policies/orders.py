@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import sys
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -15,18 +17,65 @@ from mltcp_tools.clusters.view import Decision, Ints, JobState, View
 def start_in_order(
     view: View, free: Ints, states: Iterable[JobState], place: Place = place
 ) -> dict[int, Allocation]:
-    """Places of the jobs, first to last; those that fit overtake others that don't. `free` gets
-    less by what they take."""
+    """Places of the jobs, first to last. The first one that doesn't fit gets a reservation; those
+    behind it start only where they don't delay it (EASY backfilling: Lifka 1995). `free` gets less
+    by what they take."""
     decided: dict[int, Allocation] = {}
-    room = int(free.sum())
+    lengths_s: dict[int, float] = {}
+    room, begins_s, spare = int(free.sum()), math.inf, free
     for state in states:
         if room <= 0:
             break
-        if state.job.gpus <= room and (found := place(view, free, state)):
-            decided[state.number] = found
+        left_s = view.remaining_s(state)
+        late = left_s > begins_s
+        found: Allocation = {}
+        if state.job.gpus <= room:
+            found = place(view, np.minimum(free, spare) if late else free, state)
+        if found:
+            decided[state.number], lengths_s[state.number] = found, left_s
             _took(free, found)
             room -= state.job.gpus
+            if late:
+                _took(spare, found)
+        elif math.isinf(begins_s):
+            begins_s, spare = _reserved(view, free, state, decided, lengths_s)
     return decided
+
+
+def _reserved(
+    view: View,
+    free: Ints,
+    state: JobState,
+    decided: Mapping[int, Allocation],
+    lengths_s: Mapping[int, float],
+) -> tuple[float, Ints]:
+    """Seconds until the job can start, if jobs run as long as alone, and what is free then beside
+    it; an instant that never comes where it can't, so that nobody waits for it."""
+    ends = [(view.remaining_s(other), other.allocation) for other in view.running]
+    ends += [(lengths_s[number], own) for number, own in decided.items()]
+    ends.sort(key=lambda each: each[0])
+    first, last = 0, len(ends)
+    found: Allocation = {}
+    while first < last:
+        middle = (first + last) // 2
+        if tried := place(view, _after(free, ends[: middle + 1]), state):
+            found, last = tried, middle
+        else:
+            first = middle + 1
+    if not found:
+        return sys.float_info.max, free
+    spare = _after(free, ends[: last + 1])
+    _took(spare, found)
+    return ends[last][0], spare
+
+
+def _after(free: Ints, ended: Iterable[tuple[float, Allocation]]) -> Ints:
+    """What is free when those jobs have ended."""
+    found = free.copy()
+    for _, allocation in ended:
+        for server, gpus in allocation.items():
+            found[server] += gpus
+    return found
 
 
 def _took(free: Ints, allocation: Allocation) -> None:
@@ -35,8 +84,7 @@ def _took(free: Ints, allocation: Allocation) -> None:
 
 
 class Fifo:
-    """First come, first served, with backfilling: jobs that fit overtake those that don't. Nobody
-    is preempted."""
+    """First come, first served, with backfilling. Nobody is preempted."""
 
     round_s: float | None = None
 

@@ -48,8 +48,8 @@ def place(view: View, free: Ints, state: JobState) -> Allocation:
     before parts of others, as jobs that share a NIC contend."""
     topology, own = view.topology, shape(state.job, view.topology)
     if own.total() == 1:
-        return _fitting(free, np.argsort(free, kind="stable"), own)
-    if not _fitting(topology.gpus_of, np.argsort(-topology.gpus_of, kind="stable"), own):
+        return fitting(free, np.argsort(free, kind="stable"), own)
+    if not fitting(topology.gpus_of, np.argsort(-topology.gpus_of, kind="stable"), own):
         # Servers differ, and too few are as large as the largest.
         enough = free.sum() >= state.job.gpus
         return take(free, np.argsort(-free, kind="stable"), state.job.gpus) if enough else {}
@@ -63,12 +63,12 @@ def place(view: View, free: Ints, state: JobState) -> Allocation:
         if room[leaf] >= state.job.gpus:
             servers = np.flatnonzero(leaves == leaf)
             order = servers[np.lexsort((-free[servers], parts[servers]))]
-            if found := _fitting(free, order, own):
+            if found := fitting(free, order, own):
                 return found
     load = uplink_load(view)
     # The fewer leaves the better; of equals, those with idle uplinks.
     order = np.lexsort((-free, parts, load[leaves], -np.minimum(room, state.job.gpus)[leaves]))
-    return _fitting(free, order, own)
+    return fitting(free, order, own)
 
 
 def shuffled(seed: int) -> Place:
@@ -76,12 +76,12 @@ def shuffled(seed: int) -> Place:
 
     def place(view: View, free: Ints, state: JobState) -> Allocation:
         order = np.random.default_rng((seed, state.number)).permutation(len(free))
-        return _fitting(free, order, shape(state.job, view.topology))
+        return fitting(free, order, shape(state.job, view.topology))
 
     return place
 
 
-def _fitting(free: Ints, order: Ints, own: Counter[int]) -> Allocation:
+def fitting(free: Ints, order: Ints, own: Counter[int]) -> Allocation:
     """The first servers in the order that have this shape free, its largest parts first; none where
     there aren't enough."""
     found: dict[int, int] = {}

@@ -4,13 +4,20 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from support.mistakes import refused
 
+from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli.main import main
 from mltcp_tools.clusters.fapes.compare import VARIANTS
+from mltcp_tools.clusters.outcome import Outcome
+from mltcp_tools.clusters.policies import POLICIES
+from mltcp_tools.clusters.rules import TREATMENTS
+from mltcp_tools.clusters.sweep import Task, perform
 
 WORKLOAD = """
 cluster: {servers: 4, gpus: 4, rate: 10gbit, leaf: 2}
@@ -88,13 +95,32 @@ def test_loans_are_compared_without_options(
     lines = [f"2023-11-16 18:{n // 60:02}:{n % 60:02}.0000000,100,20" for n in range(300)]
     requests.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]))
     options = ["--workload", f"sia:{jobs}", "--requests", f"azure:{requests}", "--json"]
-    found = {}
-    for faster in ("1", "2"):
-        assert main(["cluster", "fapes", str(file), *options, "--faster", faster]) == 0
-        (compared,) = json.loads(capsys.readouterr().out)["traces"].values()
-        found[faster] = {variant["variant"]: variant for variant in compared["draws"][0]}
-        assert set(found[faster]) == set(VARIANTS)
+    assert main(["cluster", "fapes", str(file), *options]) == 0
+    (compared,) = json.loads(capsys.readouterr().out)["traces"].values()
+    found = {variant["variant"]: variant for variant in compared["draws"][0]}
+    assert set(found) == set(VARIANTS)
     # Inference owns 4 of 8 servers; what it lends is left to training.
-    assert found["1"]["static"]["left_gpus"] == 16
-    assert found["1"]["lyra"]["left_gpus"] > 16
-    assert found["2"]["static"]["work_done"] > found["1"]["static"]["work_done"]
+    assert found["static"]["left_gpus"] == 16
+    assert found["lyra"]["left_gpus"] > 16
+
+
+def test_help_names_all_policies_and_treatments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "run", "--help"]) == 0
+    words = set(re.findall(r"[a-z_+]+", capsys.readouterr().out))
+    assert words > {*POLICIES, *TREATMENTS}
+
+
+def test_an_interrupted_run_leaves_what_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, folder = tmp_path / "w.yaml", tmp_path / "run"
+    file.write_text(WORKLOAD)
+
+    def stopped(tasks: Sequence[Task], executor: str) -> Iterator[tuple[int, Outcome]]:
+        yield 1, perform(tasks[1])
+        raise MltcpError("a worker died")
+
+    monkeypatch.setattr("mltcp_tools.clusters.sweep.sweep", stopped)
+    assert main(["cluster", "run", str(file), "--policy", "fifo,srtf", "-o", str(folder)]) == 1
+    (run,) = json.loads((folder / "summary.json").read_text())["runs"]
+    assert (run["policy"], run["jobs"]) == ("srtf", 6)

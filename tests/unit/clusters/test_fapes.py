@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from mltcp_tools.clusters.fapes.compare import compare
-from mltcp_tools.clusters.fapes.goals import MORE, SHORTER, Goal, goals
+from mltcp_tools.clusters.fapes.compare import compare, objective, saved
 from mltcp_tools.clusters.fapes.inference import (
     SLOTS,
     Kpa,
@@ -21,7 +19,6 @@ from mltcp_tools.clusters.fapes.inference import (
     serve,
     tuned,
 )
-from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.workload import Generated, Workload, generate
 
@@ -75,10 +72,10 @@ def test_needs_are_whole_servers_and_only_changes() -> None:
 
 def test_tenants_replay_the_trace() -> None:
     base = steady(1.0, 3600)
-    found = replayed(base, 2.0, 3, 0.0, 1)
+    found = replayed(base, 2.0, 3, 1, 0.0)
     assert len(found) == pytest.approx(3 * 7200, rel=0.01)
     assert all(0 <= each.arrival_s < 7200 for each in found)
-    assert len(replayed(base, 2.0, 3, 0.7, 1)) < len(found)
+    assert len(replayed(base, 2.0, 3, 1)) < len(found)
 
 
 def test_loans_help_training_and_keep_the_objective() -> None:
@@ -86,11 +83,8 @@ def test_loans_help_training_and_keep_the_objective() -> None:
     draws = Generated(jobs=25, load=1.2, hours=0.1, gpus={4: 1, 8: 1})
     workload = Workload(topology, generate(topology, draws, 1))
     hours = workload.jobs[-1].arrival_s / 3600
-    requests = replayed(steady(0.5, 600), hours, 20, 0.7, 1)
-    results = {
-        each.variant: each
-        for each in compare(workload, requests, ONE_SECOND, treatment("mltcp"), 4)
-    }
+    requests = replayed(steady(0.5, 600), hours, 20, 1)
+    results = {each.variant: each for each in compare(workload, requests, ONE_SECOND, 4)}
     completion = {
         variant: each.training.summary()["completion_mean_s"] for variant, each in results.items()
     }
@@ -99,33 +93,11 @@ def test_loans_help_training_and_keep_the_objective() -> None:
     kept = results["fapes"].served.slo_attainment
     assert kept >= results["static"].served.slo_attainment
     assert all(len(each.training.jobs) == 25 for each in results.values())
-    by_what = {goal.what: goal for goal in goals([list(results.values())])}
-    gain = by_what["work done over static"]
-    assert gain.wanted == MORE
-    assert gain.reached == results["fapes"].work_done / results["static"].work_done
-    below = by_what["completion below lyra"]
-    assert below.wanted == SHORTER
-    assert below.reached == pytest.approx(1 - completion["fapes"] / completion["lyra"])  # type: ignore[operator]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "reached", "half", "verdict"),
-    [
-        (1.8, 1.8, math.nan, "holds"),
-        (1.8, 1.79, math.nan, "missed"),
-        (0.25, 0.3, 0.04, "holds"),
-        (0.25, 0.3, 0.06, "open"),
-        (0.25, 0.2, 0.06, "open"),
-        (0.25, 0.2, 0.04, "missed"),
-        (0.0, 0.02, 0.01, "holds"),
-        (0.0, 0.02, 0.03, "open"),
-        (0.0, 0.0, 0.0, "missed"),
-    ],
-)
-def test_a_goal_is_judged_by_its_whole_interval(
-    wanted: float, reached: float, half: float, verdict: str
-) -> None:
-    assert Goal("SLO met, above static", wanted, reached, half).verdict == verdict
+    by_rival = {each.rival: each for each in saved([list(results.values())])}
+    assert list(by_rival) == ["static", "static-elastic", "lyra", "fapes-kpa"]
+    below = 1 - completion["fapes"] / completion["lyra"]  # type: ignore[operator]
+    assert by_rival["lyra"].completion == pytest.approx(below)
+    assert objective([list(results.values())]) == ""
 
 
 def test_an_objective_missed_by_all_is_not_kept() -> None:
@@ -136,10 +108,9 @@ def test_an_objective_missed_by_all_is_not_kept() -> None:
     # What 12 GPUs can serve for a minute, and more than they can after it.
     flood = [Request(60 + each.arrival_s, 1, 1) for each in steady(300.0, 100)]
     requests = [*steady(60.0, 60), *flood]
-    results = compare(workload, requests, ONE_SECOND, treatment("mltcp"), 1)
-    (goal,) = (each for each in goals([results]) if each.what == "SLO met, above static")
-    assert goal.reached > 0
-    assert goal.verdict.startswith("not kept: ")
+    results = compare(workload, requests, ONE_SECOND, 1)
+    assert saved([results])[0].slo > 0
+    assert objective([results]).startswith("The objective isn't kept: ")
 
 
 def test_kpa_is_tuned_to_what_prediction_may_use() -> None:

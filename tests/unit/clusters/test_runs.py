@@ -62,7 +62,9 @@ def test_draws_reach_jobs_paths_and_output(tmp_path: Path) -> None:
     two = runs("--draws", "2", "--policy", "fifo,srtf")
     assert [each["seed"] for each in two] == [3, 3, 4, 4]
     assert two[0]["makespan_s"] != two[2]["makespan_s"]
-    assert runs("--seed", "4")[0] == two[2]
+    file.write_text(file.read_text().replace("seed: 3", "seed: 4"))
+    assert runs()[0] == two[2]
+    file.write_text(file.read_text().replace("seed: 4", "seed: 3"))
     folder = tmp_path / "run"
     runs("--draws", "2", "-o", str(folder))
     table = (folder / "jobs.csv").read_text().splitlines()
@@ -74,7 +76,6 @@ def test_draws_reach_jobs_paths_and_output(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--policy", "fifo,nosuch"), "there is no policy 'nosuch'"),
-        (("--policy", "predicted"), "predicted lets jobs share GPUs"),
         (("--treatment", "nosuch"), "there is no treatment 'nosuch'"),
     ],
 )

@@ -15,8 +15,9 @@ from support.mistakes import mistakes, refusal
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.models import MODELS, Model, phases_of
 from mltcp_tools.clusters.outcome import Outcome
-from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.policies import POLICIES, policy
+from mltcp_tools.clusters.policies.orders import Fifo
+from mltcp_tools.clusters.policies.placing import shuffled
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import regular
@@ -47,11 +48,14 @@ def run(workload: Workload, name: str = "fifo", how: str = "mltcp", **fields: bo
     return ClusterSimulator(workload, policy(name), treatment(how), **fields).run()
 
 
+def scattered(workload: Workload, how: str) -> Outcome:
+    """The outcome of jobs on any servers that are free."""
+    return ClusterSimulator(workload, Fifo("scattered", shuffled(1)), treatment(how)).run()
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_ends_all_jobs_and_again_the_same(name: str) -> None:
-    # Whoever may share GPUs is told how that slows jobs down.
-    slow = {(one, other): 1.5 for one in MODELS for other in MODELS}
-    workload = drawn().with_pairs(Pairs(MODELS, slow))
+    workload = drawn()
     outcomes = [run(workload, name) for _ in range(2)]
     assert len(outcomes[0].jobs) == 30
     assert outcomes[0].jobs == outcomes[1].jobs
@@ -79,7 +83,7 @@ def test_jobs_that_share_uplinks_gain_by_mltcp() -> None:
     narrow = regular(servers=8, gpus=4, leaf=2, oversubscription=4.0, spines=2, rate_bps=10e9)
     jobs = tuple(ClusterJob(f"j{n}", BUSY, 8, 400, seed=n) for n in range(4))
     mean = {
-        how: run(Workload(narrow, jobs), "random", how).summary()["slowdown_mean"]
+        how: scattered(Workload(narrow, jobs), how).summary()["slowdown_mean"]
         for how in ("reno", "mltcp")
     }
     assert 1 < mean["mltcp"] < mean["reno"]  # type: ignore[operator]
@@ -155,11 +159,6 @@ def test_a_wrong_workload_is_refused_in_one_sentence(old: str, new: str, complai
     assert complaint in refusal(parse_workload, WORKLOAD, old, new, "w.yaml")
 
 
-def gavel(steps: object = 1, arrival: object = 1, workers: object = 1) -> str:
-    """A line of a trace of Gavel's."""
-    return f"ResNet-18 (batch size 32)\tcmd\t--steps\t1\t{steps}\t{arrival}\t{workers}\n"
-
-
 SIA = "name,time,application,num_replicas,batch_size\n"
 ELASTIC = "job_id,submit_time,model_name,ddl,batch_size,num_gpu,duration,iteration\n"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -172,12 +171,6 @@ def write(folder: Path, text: str) -> str:
 
 
 def test_traces_are_read(tmp_path: Path) -> None:
-    text = gavel(steps=100, arrival=5, workers=2) + gavel(steps=50, arrival=65, workers=4)
-    jobs = read_jobs(f"gavel:{write(tmp_path, text)}", SMALL)
-    assert [(j.model.name, j.gpus, j.iterations, j.arrival_s) for j in jobs] == [
-        ("resnet18-32", 2, 100, 0.0),
-        ("resnet18-32", 4, 50, 60.0),
-    ]
     (job,) = read_jobs(f"sia:{write(tmp_path, SIA + 'x,7,bert,4,48')}", SMALL)
     assert (job.gpus, job.iterations) == (4, 5500)
     text = ELASTIC + "0,10,vgg16,5000,64,1,1000,2000"
@@ -194,19 +187,10 @@ def test_traces_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "said"),
     [
-        (
-            "gavel",
-            gavel(steps="x", arrival=5, workers=2),
-            "trace:1: steps: 'x' is not a number",
-        ),
-        ("gavel", gavel(steps=1, arrival="nan", workers=2), "trace:1: arrival: must be 0"),
-        ("gavel", gavel(steps=1, arrival=1, workers=99), "trace:1: workers: 99 GPUs"),
-        (
-            "gavel",
-            gavel(steps=1, arrival=9, workers=1) + gavel(steps=1, arrival=1, workers=1),
-            "trace:2: arrival: earlier than the line before",
-        ),
-        ("gavel", "VGG\t\t\t1\t2\t3\n", "trace:1: model: 'VGG' is not one of"),
+        ("sia", SIA + "a,nan,bert,1,48\n", "trace:2: time: must be 0"),
+        ("sia", SIA + "a,x,bert,1,48\n", "trace:2: time: 'x' is not a number"),
+        ("sia", SIA + "a,1,bert,99,48\n", "trace:2: num_replicas: 99 GPUs"),
+        ("sia", SIA + "a,9,bert,1,48\nb,1,bert,1,48\n", "trace:3: time: earlier than the line"),
         ("sia", SIA.replace("time", "when"), "trace:1: time: no column"),
         ("sia", SIA + "a,1,word2vec,4,48\n", "trace:2: application: 'word2vec' is not one of"),
         ("sia", SIA + "a,1,bert,1.5,48\n", "trace:2: num_replicas: must be a whole number"),

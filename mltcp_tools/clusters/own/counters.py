@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What models send, from counters of servers' network interfaces that Prometheus kept.
+
+    curl -sG http://prometheus:9090/api/v1/query_range -d query=node_network_transmit_bytes_total \
+        -d start=2026-03-01T00:00:00Z -d end=2026-03-08T00:00:00Z -d step=60 >counters.json
+
+Read are that JSON, and the text of `promtool tsdb dump-openmetrics`; of node_exporter's counters
+node_network_transmit_bytes_total and, for RDMA,
+node_infiniband_port_data_transmitted_bytes_total. A job's traffic is known where no other job of
+several servers was on its servers meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.clusters.own.logs import Log, LoggedJob, text_of
+
+_METRICS = {
+    "node_network_transmit_bytes_total",
+    "node_infiniband_port_data_transmitted_bytes_total",
+}
+_NAMES = ("nodename", "node", "hostname", "host", "instance")
+"""Labels that name a server, the surest first."""
+_VIRTUAL = re.compile(
+    r"lo|(docker|veth|cni|flannel|cali|br|virbr|bond|team|tun|tap|dummy).*|.*\..*"
+)
+"""Interfaces whose traffic another one has as well, or that never leaves the host."""
+_SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+) (\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_COVERED = 0.8
+"""Share of a job's time that samples must span."""
+ITERATION_S = 1.0
+"""Length that an iteration is taken to have where nothing says it."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class Counters:
+    """Bytes sent by each server: `sent` says how many, within a span of time."""
+
+    def __init__(self, series: Mapping[str, Sequence[Floats]]) -> None:
+        """series: of each server's interfaces, times in seconds and bytes, shape (samples, 2)."""
+        self._series = series
+        self._short = {name.partition(".")[0]: name for name in series}
+
+    def sent(self, node: str, start_s: float, end_s: float) -> float | None:
+        """Bytes that the server sent in that time; None where samples don't cover it."""
+        name = node if node in self._series else self._short.get(node.partition(".")[0], "")
+        found = []
+        for samples in self._series.get(name, ()):
+            own = samples[(samples[:, 0] >= start_s) & (samples[:, 0] <= end_s)]
+            if len(own) < 2 or own[-1, 0] - own[0, 0] < _COVERED * (end_s - start_s):
+                return None
+            steps = np.diff(own[:, 1])
+            # A counter that falls began again at 0.
+            grown = np.where(steps < 0, own[1:, 1], steps).sum()
+            found.append(float(grown) * (end_s - start_s) / (own[-1, 0] - own[0, 0]))
+        return sum(found) if found else None
+
+
+def read_counters(path: Path) -> Counters:
+    """Counters of a file; a UsageError says what is missing."""
+    text = text_of(path)
+    read = _json if text.lstrip().startswith("{") and '"data"' in text[:1000] else _lines
+    series: dict[str, list[Floats]] = defaultdict(list)
+    for labels, samples in read(text, path):
+        if _VIRTUAL.fullmatch(labels.get("device", "")):
+            continue
+        name = next((labels[each] for each in _NAMES if labels.get(each)), "")
+        values = np.array(sorted(samples), dtype=float).reshape(-1, 2)
+        series[re.sub(r":[0-9]+$", "", name)].append(values)
+    if not series:
+        raise UsageError(
+            f"{path} has no node_network_transmit_bytes_total with device and instance; write what"
+            " Prometheus's /api/v1/query_range gives for it."
+        )
+    return Counters(series)
+
+
+def _json(text: str, path: Path) -> Iterator[tuple[Mapping[str, str], list[tuple[float, float]]]]:
+    try:
+        for each in json.loads(text)["data"]["result"]:
+            labels: dict[str, Any] = each["metric"]
+            if labels.get("__name__", next(iter(_METRICS))) in _METRICS:
+                yield labels, [(float(at), float(value)) for at, value in each["values"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UsageError(f"{path} is not what Prometheus's /api/v1/query_range gives.") from None
+
+
+def _lines(text: str, path: Path) -> Iterator[tuple[Mapping[str, str], list[tuple[float, float]]]]:
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _SAMPLE.fullmatch(line.strip())
+        if match and match[1] in _METRICS:
+            try:
+                at, value = float(match[4]), float(match[3])
+            except ValueError:
+                raise UsageError(f"{path}:{number}: has no number and time.") from None
+            found[match[2]].append((at / 1000 if at > 1e11 else at, value))
+    for labels, samples in found.items():
+        yield dict(_LABEL.findall(labels)), samples
+
+
+def measured(
+    log: Log, counters: Counters, known: Collection[str] = ()
+) -> tuple[dict[str, Any], Log, bool]:
+    """Models that aren't known as a workload describes them, by what their jobs sent; the log; and
+    whether iterations of some had to be taken to last ITERATION_S. Raises UsageError where the
+    traffic of no job is known.
+    """
+    sent: dict[str, list[float]] = defaultdict(list)
+    several = [job for job in log.jobs if len(job.placement) > 1]
+    for job in several:
+        if job.model not in known and not any(
+            _meet(job, other) for other in several if other is not job
+        ):
+            own = [counters.sent(node, job.start_s, job.end_s) for node in job.placement]
+            seen = [each for each in own if each is not None]
+            if len(seen) == len(own):
+                n = len(own)
+                # A ring sends 2 (n - 1) / n of the gradients.
+                each_s = float(np.mean(seen)) / job.took_s * n / (2 * (n - 1))
+                iteration_s = job.took_s / job.iterations if job.iterations else ITERATION_S
+                sent[job.model].append(each_s * iteration_s)
+    if not sent:
+        raise UsageError(
+            "no job of several servers had these to itself while counters were kept; compare the"
+            " names of servers, and give the log's times in UTC."
+        )
+    guessed = {job.model for job in log.jobs if job.model in sent and job.iterations is None}
+    jobs = tuple(
+        replace(job, iterations=max(1, round(job.took_s / ITERATION_S)))
+        if job.model in guessed and job.iterations is None
+        else job
+        for job in log.jobs
+    )
+    models = {name: {"size": f"{max(1, round(np.median(own)))}B"} for name, own in sent.items()}
+    return models, replace(log, jobs=jobs), bool(guessed)
+
+
+def _meet(job: LoggedJob, other: LoggedJob) -> bool:
+    """Return whether both were on a server for more than a twentieth of the job's time."""
+    both_s = min(job.end_s, other.end_s) - max(job.start_s, other.start_s)
+    return both_s > job.took_s / 20 and not job.placement.keys().isdisjoint(other.placement)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a log says by arithmetic alone, before anything is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mltcp_tools.base.units import counted
+from mltcp_tools.clusters.text import long
+from mltcp_tools.clusters.workload import ClusterJob, Workload
+
+
+@dataclass(frozen=True)
+class Facts:
+    """jobs, gpus, hours: how many jobs and GPUs there are, and for how long. gpu_hours: that jobs
+    held, `parts` of them on parts of a GPU. utilisation: their share of all. wait_mean_s,
+    wait_median_s: from submission to start.
+
+    Shares of gpu_hours: several: of jobs on several servers; leaves: of those on several leaves, as
+    far as the log says where jobs ran; unplaced: of jobs where it doesn't. computing: in which jobs
+    compute, and several_network, leaves_network: in which those on several servers, or leaves,
+    don't; None where nobody says how long jobs compute.
+    """
+
+    jobs: int
+    gpus: int
+    hours: float
+    gpu_hours: float
+    parts: float
+    utilisation: float
+    wait_mean_s: float
+    wait_median_s: float
+    several: float
+    leaves: float
+    unplaced: float
+    several_network: float | None
+    leaves_network: float | None
+
+    def sentences(self) -> list[str]:
+        """In words."""
+        known = self.several_network is not None
+        found = [
+            f"{counted(self.jobs, 'job')} on {self.gpus} GPUs in {long(3600 * self.hours)}:"
+            f" {self.gpu_hours:,.1f} GPU hours held, a utilisation of {self.utilisation:.1%}."
+            f" Jobs waited {long(self.wait_mean_s)} in the mean, {long(self.wait_median_s)} in the"
+            " median.",
+            f"Jobs on several servers have {self.several:.1%} of these GPU hours, those on several"
+            f" leaves {self.leaves:.1%}.",
+            f"The network can save at most {self._network(self.several_network, self.several):.1%}"
+            f" of the GPU hours, uplinks at most"
+            f" {self._network(self.leaves_network, self.leaves):.1%}: "
+            + (
+                "the time in which those jobs don't compute."
+                if known
+                else "all of those jobs' time, as nobody says how much of it they compute."
+            ),
+        ]
+        if self.parts:
+            found.append(
+                f"{self.parts:,.1f} GPU hours are of jobs on parts of GPUs, which aren't simulated."
+            )
+        if self.unplaced:
+            found.append(
+                f"The log doesn't say where {self.unplaced:.1%} of the GPU hours were: jobs larger"
+                " than a server count as on several, and on one leaf."
+            )
+        return found
+
+    @staticmethod
+    def _network(known: float | None, whole: float) -> float:
+        return whole if known is None else known
+
+
+def facts(workload: Workload) -> Facts:
+    """Facts of a workload of observed jobs; jobs without a duration don't count."""
+    topology = workload.topology
+    jobs = [job for job in workload.jobs if job.took_s is not None]
+    starts = np.array([job.arrival_s if job.start_s is None else job.start_s for job in jobs])
+    arrivals = np.array([job.arrival_s for job in jobs])
+    took = np.array([job.took_s for job in jobs], dtype=float)
+    held = took * np.array([job.gpus for job in jobs])
+    several = np.array([_servers(job, topology.gpus) > 1 for job in jobs])
+    leaves = np.array([len({topology.leaf_of(s) for s, _ in job.placement}) > 1 for job in jobs])
+    unplaced = np.array([not job.placement for job in jobs])
+    own_s = held.sum() + 3600 * workload.parts[1]
+    span_s = float((starts + took).max() - arrivals.min())
+    networks: list[float | None] = [None, None]
+    if not workload.shared:
+        idle = np.maximum(0.0, held - _computing_s(jobs, topology.slowness))
+        networks = [float(idle[which].sum() / own_s) for which in (several, leaves)]
+    return Facts(
+        len(jobs) + workload.parts[0],
+        topology.total_gpus,
+        span_s / 3600,
+        own_s / 3600,
+        workload.parts[1],
+        float(own_s / (topology.total_gpus * span_s)),
+        float((starts - arrivals).mean()),
+        float(np.median(starts - arrivals)),
+        *(float(held[which].sum() / own_s) for which in (several, leaves, unplaced)),
+        *networks,
+    )
+
+
+def _servers(job: ClusterJob, gpus: int) -> int:
+    return len(job.placement) or -(-job.gpus // gpus)
+
+
+def _computing_s(
+    jobs: Sequence[ClusterJob], slowness: Sequence[float]
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """GPU seconds that each job computes."""
+    return np.array(
+        [
+            job.iterations
+            * job.model.compute_s
+            * max((slowness[server] for server, _ in job.placement), default=min(slowness))
+            * job.gpus
+            for job in jobs
+        ]
+    )

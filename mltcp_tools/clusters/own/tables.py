@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Jobs from tables: what sacct prints, with or without --json, and CSVs.
+
+sacct: fields separated by `|`, as `SACCT` says; with -n, in that order. A column Suspended is
+subtracted from the time that jobs ran. CSV: a header with name, submitted, start, end, gpus, and
+where known nodes (as Slurm writes lists of hosts, or separated by `;`), model, and iterations or
+iteration, the seconds of one; separated by `,`, or `;` or tabs as some spreadsheets write it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import counted
+from mltcp_tools.clusters.own.logs import Clock, LeftOutError, LoggedJob, Reader, Row, equally
+from mltcp_tools.clusters.own.slurm import hosts
+
+_COLUMNS = ("JobID", "JobName", "Submit", "Start", "End", "State", "AllocTRES", "NodeList")
+SACCT = f"TZ=UTC sacct -aPXD -o {','.join(_COLUMNS)},Suspended"
+"""The command that lists all that is read; -D: earlier runs of requeued jobs, too."""
+_CSV = ("name", "submitted", "start", "end", "gpus")
+_GPU = re.compile(r"(?:^|,)gres/gpu(:[^=,]+)?=([^,]*)")
+_SLICE = re.compile(r"(?:^|[^0-9a-z])([1-7])g\.[0-9]+gb")
+"""A part of a GPU (MIG): how many of its seven slices."""
+_AGAIN = {"requeued", "requeue_hold", "node_fail", "preempted", "special_exit"}
+"""States of Slurm of jobs that start again."""
+
+
+def share_of(name: str) -> float:
+    """The part of a GPU that one of this type is: 1, or the slices of a MIG part."""
+    match = _SLICE.search(name)
+    return int(match[1]) / 7 if match else 1.0
+
+
+def table(text: str, file: str) -> Iterator[Reader]:
+    """Readers of a table's rows."""
+    first = next((line for line in text.splitlines() if line.strip()), None)
+    if first is None:
+        raise UsageError(f"{file} is empty; it needs a scheduler's log, or a CSV.")
+    separator = max("|", ",", ";", "\t", key=first.count)
+    bare = re.match(r"\s*[0-9]+([_+.][^|]*)?\|", first) is not None
+    slurm = bare or first.lstrip().lower().startswith("jobid")
+    if slurm and "|" not in first:
+        raise UsageError(f"{file}:1: its fields must be separated by |; use `sacct -P`.")
+    inside = io.StringIO(text, newline="")
+    if slurm:
+        # sacct puts nothing in quotes, and names of jobs may have them.
+        reader = csv.reader(inside, delimiter=separator, quoting=csv.QUOTE_NONE)
+    else:
+        reader = csv.reader(inside, delimiter=separator, strict=True)
+    needed = _COLUMNS if slurm else _CSV
+    names = _unnamed(file, first.count("|") + 1) if bare else []
+    clock, seen = Clock(), set[tuple[str, str]]()
+    for fields in _fields(reader, file):
+        place = f"{file}:{reader.line_num}"
+        if not names:
+            lower = {name.lower(): name for name in needed}
+            names = [lower.get(each.strip().lower(), each.strip().lower()) for each in fields]
+            _require_columns(place, names, needed)
+            continue
+        if len(fields) > len(names) and slurm:
+            fields = _merged(fields, names)
+        if len(fields) > len(names):
+            error = UsageError(
+                f"{place}: has {len(fields)} fields, and the header has {len(names)}; put a name"
+                f" that has a {separator!r} in quotes."
+            )
+            yield lambda error=error: _refuse(error)  # type: ignore[misc]
+            continue
+        row = Row(place, dict(zip(names, fields, strict=False)), clock)
+        if not slurm:
+            yield lambda row=row: _plain(row)  # type: ignore[misc]
+        elif "." not in row.fields.get("JobID", ""):  # else it is a step of a job
+            yield lambda row=row: sacct(row, seen)  # type: ignore[misc]
+
+
+def _unnamed(file: str, count: int) -> list[str]:
+    """The columns of a table without a header."""
+    names = [*_COLUMNS, "suspended"]
+    if count not in (len(names) - 1, len(names)):
+        raise UsageError(
+            f"{file}:1: has no header and {count} fields; leave out -n, or list the fields with"
+            f" `{SACCT}`."
+        )
+    return names[:count]
+
+
+def _refuse(error: UsageError) -> LoggedJob:
+    raise error
+
+
+def _fields(reader: Any, file: str) -> Iterator[list[str]]:
+    """Lines that aren't blank."""
+    try:
+        for fields in reader:
+            if any(field.strip() for field in fields):
+                yield fields
+    except csv.Error as error:
+        raise UsageError(f"{file}:{reader.line_num}: {error}; is a quote open before it?") from None
+
+
+def _require_columns(place: str, names: Sequence[str], needed: Sequence[str]) -> None:
+    if missing := [name for name in needed if name not in names]:
+        raise UsageError(
+            f"{place}: there is no column {', '.join(missing)}; there must be {', '.join(needed)}."
+        )
+    if twice := [name for name in needed if names.count(name) > 1]:
+        raise UsageError(f"{place}: there are two columns {twice[0]}; keep one.")
+
+
+def _merged(fields: list[str], names: Sequence[str]) -> list[str]:
+    """Fields of sacct where the job's name has the separator, too."""
+    first, more = names.index("JobName"), len(fields) - len(names)
+    name = "|".join(fields[first : first + more + 1])
+    return [*fields[:first], name, *fields[first + more + 1 :]]
+
+
+def sacct(row: Row, seen: set[tuple[str, str]]) -> LoggedJob:
+    """A job of Slurm. seen: jobs so far, and their starts; a requeued one has another start."""
+    state = row.text("State").split()[0].lower()
+    listed = dict(_GPU.findall(row.fields.get("AllocTRES") or ""))
+    for count in listed.values():
+        if not re.fullmatch("[0-9]{1,9}", count):
+            raise row.error("AllocTRES", f"{count!r} is no number of GPUs")
+    # Slurm may list all GPUs, those of each type, or both.
+    total = int(listed.pop("", 0))
+    gpus = sum(int(count) * share_of(name) for name, count in listed.items())
+    gpus += max(0, total - sum(map(int, listed.values())))
+    if not (row.known("Start") and row.known("End")):
+        raise LeftOutError(state)
+    if not gpus:
+        raise LeftOutError("without GPUs")
+    times = row.times("Submit", "Start", "End")
+    key = row.text("JobID"), row.text("Start")
+    if key in seen:
+        raise LeftOutError("listed twice")
+    seen.add(key)
+    idle_s = _idle_s(row)
+    if idle_s >= times[2] - times[1]:
+        raise LeftOutError("that was suspended all the time")
+    job = row.job("JobName", times, gpus, _placement(row, "NodeList", gpus))
+    return replace(job, id=key[0], again=state in _AGAIN, idle_s=idle_s)
+
+
+def _idle_s(row: Row) -> float:
+    """Seconds for which the job was suspended, from [DAYS-]HOURS:MINUTES:SECONDS or seconds."""
+    text = row.known("suspended")
+    match = re.fullmatch(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)(?:\.[0-9]*)?", text)
+    if match is None:
+        if text and not re.fullmatch("[0-9]+", text):
+            raise row.error("Suspended", f"{text!r} is no time like 01:30:00")
+        return float(text or 0)
+    days, hours, minutes, seconds = (int(each or 0) for each in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _plain(row: Row) -> LoggedJob:
+    text = row.known("gpus")
+    if re.fullmatch(r"[0-9]*\.0*[1-9][0-9]*", text):
+        gpus: float = float(text)
+    else:
+        gpus = row.count("gpus") if text else 0
+    if not gpus:
+        raise LeftOutError("without GPUs")
+    times = row.times("submitted", "start", "end")
+    job = row.job("name", times, gpus, _placement(row, "nodes", gpus))
+    iterations = None
+    if row.known("iterations"):
+        iterations = row.count("iterations")
+        if not iterations:
+            raise row.error("iterations", "must be 1 or more")
+    elif text := row.known("iteration"):
+        try:
+            each_s = float(text)
+        except ValueError:
+            each_s = math.nan
+        if not each_s > 0:
+            raise row.error("iteration", f"must be seconds, more than 0, not {text!r}")
+        iterations = max(1, round(job.took_s / each_s))
+    return replace(job, iterations=iterations, model=row.known("model"))
+
+
+def _placement(row: Row, name: str, gpus: float) -> Mapping[str, int]:
+    """GPUs on each node; none where the nodes aren't known, or parts of a GPU are."""
+    try:
+        found = list(dict.fromkeys(hosts(row.known(name).replace(";", ","))))
+    except UsageError as error:
+        raise row.error(name, str(error).rstrip(".")) from None
+    if len(found) > math.ceil(gpus):
+        raise row.error("nodes", f"{len(found)} of them, and {counted(math.ceil(gpus), 'GPU')}")
+    return equally(int(gpus), found) if gpus == int(gpus) else {}
