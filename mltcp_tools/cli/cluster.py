@@ -53,7 +53,7 @@ def command() -> None:
     default=("fifo",),
     show_default=True,
     metavar="A,B,…",
-    help="Schedulers to compare: fifo, srtf, cassini, elastic, replay.",
+    help="Schedulers to compare: fifo, cassini, elastic, replay.",
 )
 @list_option(
     "--treatment",
@@ -205,6 +205,9 @@ def fapes(
     def drawn(trace: str, draw: int) -> Workload:
         return read_workload(file, trace, draw).shorter(shorter)
 
+    def said(variant: str) -> None:
+        click.echo(f"{variant}…", err=True)
+
     asked = read_requests(requests)
     compared = {}
     for trace in traces:
@@ -215,7 +218,7 @@ def fapes(
             workloads = [drawn(trace, draw) for draw in range(1, 1 + (draws or 3))]
         for draw, workload in enumerate(workloads, 1):
             served = replayed(asked, workload.jobs[-1].arrival_s / 3600, tenants, draw)
-            results.append(compare(workload, served, Service(), inference))
+            results.append(compare(workload, served, Service(), inference, said))
         compared[trace] = {
             "draws": [[result.summary() for result in each] for each in results],
             "saved": [vars(each) for each in saved(results)],

@@ -154,7 +154,7 @@ def ask(data: Path, how: str, draws: int, output: Path | None, as_json: bool) ->
     from importlib.metadata import version
 
     from mltcp_tools.clusters.own import page
-    from mltcp_tools.clusters.own.ask import findings
+    from mltcp_tools.clusters.own.findings import findings
 
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output.parent} is no folder to write the page to.")

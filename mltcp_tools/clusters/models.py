@@ -31,8 +31,7 @@ class Model:
     """compute_s: seconds of an iteration on one GPU. size: bytes that a collective handles in it.
 
     pattern: how. phases: into how many parts the iteration splits, each computing and then sending
-    its share. parallel: GPUs that hold one copy of the model together, whose traffic stays in the
-    server. flows: connections between two servers.
+    its share. flows: connections between two servers.
     """
 
     name: str
@@ -40,13 +39,12 @@ class Model:
     size: int
     pattern: Pattern = "ring"
     phases: int = 1
-    parallel: int = 1
     flows: int = 4
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.compute_s) and self.compute_s > 0):
             raise UsageError(f"model {self.name} must compute for more than 0 s.")
-        if self.size < 0 or min(self.phases, self.parallel, self.flows) < 1:
+        if self.size < 0 or min(self.phases, self.flows) < 1:
             raise UsageError(f"model {self.name} has a negative size, or no phase.")
         if self.pattern not in PATTERNS:
             raise UsageError(
@@ -68,10 +66,6 @@ MODELS: dict[str, Model] = {
         Model("moe", 0.600, 800_000_000, "all-to-all", phases=2),
         Model("dlrm", 0.080, 200_000_000, "all-to-all"),
         Model("transformer", 0.110, 260_000_000),
-        Model("lm", 0.090, 130_000_000),
-        Model("recommendation", 0.050, 80_000_000),
-        Model("cyclegan", 0.300, 110_000_000),
-        Model("a3c", 0.020, 4_000_000),
         Model("cifar10", 0.050, 45_000_000),
         Model("deepspeech2", 0.250, 230_000_000),
         Model("yolov3", 0.350, 248_000_000),
@@ -103,7 +97,7 @@ def phases_of(
 ) -> tuple[Phase, ...]:
     """The phases of the job's iterations where it is placed.
 
-    Inside a server nothing is counted; between servers each NIC carries its part of the collective.
+    Inside a server nothing is counted.
     aggregated: gradients are added up in the network.
     """
     servers = sorted(server for server, gpus in allocation.items() if gpus)
@@ -121,10 +115,7 @@ def phases_of(
 def _summed(
     topology: Topology, servers: Sequence[int], size: int, job: int
 ) -> tuple[dict[int, float], int]:
-    crossings: dict[int, float] = {}
-    for nic in range(topology.nics):
-        crossings |= topology.tree(servers, nic, job)
-    return crossings, math.ceil(size / topology.nics)
+    return topology.tree(servers, job), size
 
 
 def _ring(
@@ -133,7 +124,7 @@ def _ring(
     """Every server sends 2 (n - 1) / n of the sum's size to the next (Patarasuk and Yuan 2009)."""
     n = len(servers)
     hops = list(zip(servers, [*servers[1:], servers[0]], strict=True))
-    return _cross(topology, hops, job), math.ceil(2 * (n - 1) / n * size / topology.nics)
+    return _cross(topology, hops, job), math.ceil(2 * (n - 1) / n * size)
 
 
 def _all_to_all(
@@ -145,7 +136,7 @@ def _all_to_all(
     step = math.ceil(len(hops) / _PAIRS)
     crossings = _cross(topology, hops[::step], job)
     scaled = {link: times * len(hops) / len(hops[::step]) for link, times in crossings.items()}
-    return scaled, math.ceil(size / n / topology.nics)
+    return scaled, math.ceil(size / n)
 
 
 def _pipeline(
@@ -154,14 +145,13 @@ def _pipeline(
     """Each stage sends activations to the next and gradients to the one before."""
     forward = list(pairwise(servers))
     hops = forward + [(b, a) for a, b in forward]
-    return _cross(topology, hops, job), math.ceil(size / topology.nics)
+    return _cross(topology, hops, job), size
 
 
 def _cross(topology: Topology, hops: Sequence[tuple[int, int]], job: int) -> dict[int, float]:
     crossed: Counter[int] = Counter()
     for source, target in hops:
-        for nic in range(topology.nics):
-            crossed.update(topology.path(source, target, nic, job))
+        crossed.update(topology.path(source, target, job))
     return {link: float(times) for link, times in sorted(crossed.items())}
 
 

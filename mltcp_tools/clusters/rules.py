@@ -103,11 +103,6 @@ TREATMENTS = {
 
 def treatment(name: str) -> Treatment:
     """The treatment of that name, or a UsageError that lists them."""
-    if name in REGISTRY and name not in TREATMENTS:
-        raise UsageError(
-            f"the treatment {name} has no rule for whole clusters yet: add it to _APPLIED in"
-            " clusters/rules.py."
-        )
     if name not in TREATMENTS:
         raise UsageError(f"there is no treatment {name!r}; there are {', '.join(TREATMENTS)}.")
     return TREATMENTS[name]

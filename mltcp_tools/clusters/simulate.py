@@ -7,7 +7,6 @@ Jobs it moves, grows or shrinks go on from where they are, and wait RESTART_S fo
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -75,9 +74,8 @@ class _Tally:
 class ClusterSimulator:
     """One run of a workload; the same arguments give the same outcome.
 
-    needs: (seconds, servers) that something else has from then on. mark_s: when the work that is
-    done by then is noted. losses: notes what jobs lose to each other. said: hears how many jobs are
-    done.
+    needs: (seconds, servers) that something else has from then on. losses: notes what
+    jobs lose to each other. said: hears how many jobs are done.
     """
 
     def __init__(
@@ -88,11 +86,10 @@ class ClusterSimulator:
         *,
         count: bool = True,
         needs: Iterable[tuple[float, int]] = (),
-        mark_s: float | None = None,
         losses: Losses | None = None,
         said: Callable[[int], None] = lambda done: None,
     ) -> None:
-        self._needs, self._mark_s = needs, mark_s
+        self._needs = needs
         self._losses, self._said = losses, said
         self._gpus = [job.gpus for job in workload.jobs]
         self._held: list[int] = []
@@ -119,8 +116,7 @@ class ClusterSimulator:
     def run(self) -> Outcome:
         """Until every job is done. Raises MltcpError where the policy starves a job for good."""
         jobs = self._workload.jobs
-        marks = [] if self._mark_s is None else [(self._mark_s, None)]
-        instants = heapq.merge(self._needs, marks, key=lambda each: each[0])
+        instants = iter(self._needs)
         instant = next(instants, None)
         arrived = 0
         round_at = math.inf
@@ -145,10 +141,7 @@ class ClusterSimulator:
                     self._arrive(arrived)
                     arrived += 1
             elif instant is not None and until_s == instant_s:
-                if instant[1] is None:
-                    self._outcome.marked_gpu_s = self._work_done()
-                else:
-                    self._lend(instant[1])
+                self._lend(instant[1])
                 instant = next(instants, None)
             self._outcome.makespan_s = self._now_s
             self._outcome.events = self._engine.counters()["events"]
@@ -268,7 +261,6 @@ class ClusterSimulator:
         del self._by_engine[run.engine]
         tally, held_s = self._tallies[number], self._now_s - state.started_s
         state.progress += (1 - state.progress) * stats.done / run.iterations
-        state.service_s = state.attained_s(self._now_s)
         tally.running_s += held_s
         tally.iterations += stats.done
         tally.iterations_s += stats.sum_s
@@ -306,16 +298,8 @@ class ClusterSimulator:
             server = min(left, key=lambda each: (cost(view, each), each))
             for number in [n for n, s in self._running.items() if server in s.allocation]:
                 self._stop(number)
-                self._outcome.reclaimed += 1
             self._up[server] = False
             self._held.append(server)
-
-    def _work_done(self) -> float:
-        """GPU seconds of lone work that all jobs have done until now."""
-        done = sum(job.work_gpu_s for job in self._outcome.jobs)
-        for state in (*self._running.values(), *self._waiting.values()):
-            done += self._done_share(state) * state.isolated_total_s * state.job.gpus
-        return done
 
 
 def _jobs_stopped(view: View, server: int) -> float:

@@ -57,8 +57,6 @@ _OUTCOMES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "p99": ("completion_p99_s", lambda value: long(value)),
     "queueing": ("queueing_mean_s", lambda value: long(value)),
     "slow-down": ("slowdown_mean", "{:.3f}".format),
-    "unfairness": ("fairness_mean", "{:.2f}".format),
-    "worst": ("fairness_worst", "{:.1f}".format),
     "utilisation": ("utilisation", "{:.1%}".format),
     "restarts": ("restarts", "{:.0f}".format),
 }
@@ -67,9 +65,6 @@ _OUTCOMES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 _LOANS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "completion": ("completion_mean_s", lambda value: long(value)),
     "p99": ("completion_p99_s", lambda value: long(value)),
-    "unfairness": ("fairness_mean", "{:.2f}".format),
-    "work done": ("work_done", "{:.1f} GPUs".format),
-    "GPUs left": ("left_gpus", "{:.1f}".format),
     "inference": ("inference_gpus_mean", "{:.1f} GPUs".format),
     "SLO met": ("slo_attainment", "{:.2%}".format),
     "wait p99": ("wait_p99_s", format_seconds),
@@ -102,7 +97,7 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def long(seconds: float) -> str:
-    """Seconds, minutes or hours with one decimal."""
+    """Seconds, minutes or hours."""
     if seconds >= 3600:
         return f"{seconds / 3600:.2f} h"
     if seconds >= 60:

@@ -2,13 +2,11 @@
 """Clusters: servers with GPUs and NICs, and the links between them.
 
     cluster:
-      kind: leaf-spine          # or rails
       servers: 128
       gpus: 8                   # of a server
-      nics: 1                   # of a server
-      rate: 100gbit             # of a NIC
+      rate: 100gbit             # of a server's link
       leaf: 16                  # servers below a leaf
-      oversubscription: 2       # what NICs may ask of a leaf, over what its uplinks carry
+      oversubscription: 2       # what servers may ask of a leaf, over what its uplinks carry
       spines: 4
       queue: 1MB
 
@@ -21,18 +19,16 @@
       queue: 1MB
       rtt: 20us                 # of the empty network
 
-In a leaf-spine network each leaf has one uplink to each spine. In a network of rails, NIC n of
-every server of a pod hangs on the pod's leaf n. ECMP: which of the equal paths a connection takes
-follows from a hash of the seed, job, ends and NIC.
+Each leaf has one uplink to each spine. ECMP: a hash of the seed, the job and the ends chooses among
+equal paths.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -43,13 +39,9 @@ from mltcp_tools.base.units import parse_bytes, parse_rate, parse_seconds
 from mltcp_tools.lab.planning.network import FRAME, PAYLOAD, Link, Network, draw, read_links
 from mltcp_tools.lab.planning.reading import job_name
 
-Kind = Literal["leaf-spine", "rails"]
-KINDS: tuple[str, ...] = get_args(Kind)
 FIELDS = [
-    "kind",
     "servers",
     "gpus",
-    "nics",
     "rate",
     "leaf",
     "oversubscription",
@@ -65,12 +57,11 @@ MAX_SERVERS = 100_000
 
 @dataclass(frozen=True)
 class Server:
-    """gpus: how many. speed: of each, 1 is what models are described for. nics: nodes of the
-    network, one for each NIC."""
+    """gpus: how many. speed: of each, 1 is what models are described for. The name is a node of the
+    network, too."""
 
     name: str
     gpus: int
-    nics: tuple[str, ...]
     speed: float = 1.0
 
 
@@ -88,8 +79,6 @@ class Topology:
     def __post_init__(self) -> None:
         if not 1 <= len(self.machines) <= MAX_SERVERS:
             raise UsageError(f"servers must be 1 to {MAX_SERVERS}, not {len(self.machines)}.")
-        if len({len(server.nics) for server in self.machines}) > 1:
-            raise UsageError("all servers must have as many NICs.")
         for name in ("queue", "rtt_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -99,11 +88,6 @@ class Topology:
     def servers(self) -> int:
         """Return the number of servers."""
         return len(self.machines)
-
-    @property
-    def nics(self) -> int:
-        """Of each server."""
-        return len(self.machines[0].nics)
 
     @cached_property
     def gpus_of(self) -> npt.NDArray[np.int64]:
@@ -127,10 +111,10 @@ class Topology:
 
     @cached_property
     def leaf_index(self) -> npt.NDArray[np.int64]:
-        """Of each server, the number of the switch that its first NIC hangs on: its leaf."""
+        """Of each server, the number of the switch that it hangs on: its leaf."""
         switches: dict[str, int] = {}
         found = [
-            switches.setdefault(self._switch(server.nics[0]), len(switches))
+            switches.setdefault(self._switch(server.name), len(switches))
             for server in self.machines
         ]
         return np.array(found, dtype=np.int64)
@@ -144,23 +128,6 @@ class Topology:
     def leaf(self) -> int:
         """Servers below the largest of them."""
         return int(np.bincount(self.leaf_index).max())
-
-    @cached_property
-    def oversubscription(self) -> float:
-        """Return the rate that the NICs of a leaf may ask of it, over what its uplinks carry; the
-        largest.
-        """
-        most = 1.0
-        below = {nic for server in self.machines for nic in server.nics}
-        for switch in {self._switch(nic) for nic in below}:
-            asked = carried = 0.0
-            for other in self.network.neighbours(switch):
-                rate = self.rates_bps[self.network.path(switch, other)[0]]
-                asked += rate * (other in below)
-                carried += rate * (other not in below)
-            if carried:
-                most = max(most, asked / carried)
-        return most
 
     def leaf_of(self, server: int) -> int:
         """The leaf that the server belongs to."""
@@ -181,53 +148,47 @@ class Topology:
         """Return the number of packets that each holds when full, in its queue and on the way."""
         return [(self.queue + rate * self.rtt_s / 8) / FRAME for rate in self.network.rates_bps]
 
-    def path(self, source: int, target: int, nic: int, job: int) -> tuple[int, ...]:
-        """Numbers of the links from one server to another by their NICs `nic`."""
+    def path(self, source: int, target: int, job: int) -> tuple[int, ...]:
+        """Numbers of the links from one server to another."""
         if source == target:
             return ()
-        first, last = self.machines[source].nics[nic], self.machines[target].nics[nic]
-        chosen = draw(self.seed, source, target, nic, job)
+        first, last = self.machines[source].name, self.machines[target].name
+        chosen = draw(self.seed, source, target, 0, job)
         between = self.network.path(self._switch(first), self._switch(last), chosen)
         return (self._uplink(first), *between, self._uplink(last) ^ 1)
 
-    def tree(self, servers: Sequence[int], nic: int, job: int) -> dict[int, float]:
+    def tree(self, servers: Sequence[int], job: int) -> dict[int, float]:
         """Links that a sum of all servers' data takes to a switch above them and back, once each.
 
         Where there is more than one leaf, that is one of the spines.
         """
-        ends = [self.machines[server].nics[nic] for server in servers]
+        ends = [self.machines[server].name for server in servers]
         switches = {self._switch(end) for end in ends}
         links = {self._uplink(end) ^ back for end in ends for back in (0, 1)}
-        links |= self.network.tree(switches, draw(self.seed, nic, job))
+        links |= self.network.tree(switches, draw(self.seed, 0, job))
         return dict.fromkeys(sorted(links), 1.0)
 
-    def _switch(self, nic: str) -> str:
-        return self._attached[nic][0]
+    def _switch(self, server: str) -> str:
+        return self._attached[server][0]
 
-    def _uplink(self, nic: str) -> int:
-        """The direction from the NIC to its switch; the other one's number differs in bit 0."""
-        return self._attached[nic][1]
+    def _uplink(self, server: str) -> int:
+        """The direction from the server to its switch; the other one's number differs in bit 0."""
+        return self._attached[server][1]
 
     @cached_property
     def _attached(self) -> dict[str, tuple[str, int]]:
         found = {}
         for server in self.machines:
-            for nic in server.nics:
-                switches = self.network.neighbours(nic)
-                if len(switches) != 1:
-                    raise UsageError(
-                        f"server {server.name} has {len(switches)} links, and needs one; its"
-                        " others would be of other NICs."
-                    )
-                found[nic] = switches[0], self.network.path(nic, switches[0])[0]
+            switches = self.network.neighbours(server.name)
+            if len(switches) != 1:
+                raise UsageError(f"server {server.name} has {len(switches)} links, and needs one.")
+            found[server.name] = switches[0], self.network.path(server.name, switches[0])[0]
         return found
 
 
 def regular(
-    kind: Kind = "leaf-spine",
     servers: int = 16,
     gpus: int = 8,
-    nics: int = 1,
     rate_bps: float = 100e9,
     leaf: int = 8,
     oversubscription: float = 1.0,
@@ -236,13 +197,10 @@ def regular(
     rtt_s: float = 20e-6,
     seed: int = 1,
 ) -> Topology:
-    """A cluster of equal servers; rate_bps: of a NIC, bit/s on the wire. The module says more."""
-    if kind not in KINDS:
-        raise UsageError(f"the kind is one of {', '.join(KINDS)}, not {kind!r}.")
+    """A cluster of equal servers, as the module says. rate_bps: of a server's link, on the wire."""
     for name, value, most in (
         ("servers", servers, MAX_SERVERS),
         ("gpus", gpus, 1024),
-        ("nics", nics, 64),
         ("leaf", leaf, MAX_SERVERS),
         ("spines", spines, 1024),
     ):
@@ -251,40 +209,16 @@ def regular(
     for name, each in (("rate", rate_bps), ("oversubscription", oversubscription)):
         if not (math.isfinite(each) and each > 0):
             raise UsageError(f"{name} must be more than 0, not {each:g}.")
-    links = dict(_nics(kind, servers, nics, leaf, rate_bps))
-    rate = rate_bps * nics / oversubscription
-    links |= _leaves(kind, math.ceil(servers / leaf), min(leaf, servers), nics, spines, rate)
-    machines = tuple(
-        Server(f"s{server}", gpus, tuple(f"s{server}.{nic}" for nic in range(nics)))
-        for server in range(servers)
-    )
+    # What a leaf's servers may ask, divided among its uplinks.
+    uplink_bps = rate_bps / oversubscription * min(leaf, servers) / spines
+    pairs = [(f"s{n}", f"s{n}", f"leaf{n // leaf}", rate_bps) for n in range(servers)]
+    for number in range(math.ceil(servers / leaf)):
+        for spine in range(spines):
+            ends = f"leaf{number}", f"spine{spine}"
+            pairs.append((f"leaf{number}.{spine}", *ends, uplink_bps))
+    links = {name: Link(name, rate, (a, b)) for name, a, b, rate in pairs}
+    machines = tuple(Server(f"s{server}", gpus) for server in range(servers))
     return Topology(Network(links), machines, queue, rtt_s, seed)
-
-
-def _link(name: str, rate_bps: float, ends: tuple[str, str]) -> tuple[str, Link]:
-    return name, Link(name, rate_bps, ends)
-
-
-def _nics(
-    kind: Kind, servers: int, nics: int, leaf: int, rate_bps: float
-) -> Iterator[tuple[str, Link]]:
-    for server in range(servers):
-        for nic in range(nics):
-            switch = server // leaf * nics + nic if kind == "rails" else server // leaf
-            yield _link(f"s{server}.{nic}", rate_bps, (f"s{server}.{nic}", f"leaf{switch}"))
-
-
-def _leaves(
-    kind: Kind, leaves: int, below: int, nics: int, spines: int, rate: float
-) -> Mapping[str, Link]:
-    """Links to the spines; `rate`: what one server may ask of its uplinks."""
-    rails = nics if kind == "rails" else 1
-    each = rate * below / rails / spines
-    return dict(
-        _link(f"leaf{switch}.{spine}", each, (f"leaf{switch}", f"spine{spine}"))
-        for switch in range(leaves * rails)
-        for spine in range(spines)
-    )
 
 
 def read_topology(section: Section, seed: int = 1) -> Topology:
@@ -302,9 +236,7 @@ def read_topology(section: Section, seed: int = 1) -> Topology:
 def _read_regular(section: Section) -> dict[str, object]:
     given: dict[str, object] = {}
     for key in section:
-        if key == "kind":
-            given[key] = section.get(key, str)
-        elif key == "rate":
+        if key == "rate":
             given["rate_bps"] = float(section.get(key, parse_rate))
         elif key == "queue":
             given[key] = section.get(key, parse_bytes)
@@ -324,9 +256,7 @@ def _read_any(section: Section, seed: int) -> Topology:
     machines = []
     for each in section.sections("servers", ["name", "gpus", "speed"]):
         name = each.get("name", job_name)
-        machines.append(
-            Server(name, each.get("gpus", whole), (name,), each.get("speed", positive, 1.0))
-        )
+        machines.append(Server(name, each.get("gpus", whole), each.get("speed", positive, 1.0)))
     return Topology(
         Network(read_links(section)),
         tuple(machines),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
@@ -23,6 +23,7 @@ from pathlib import Path
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.fapes.inference import Request
 from mltcp_tools.clusters.models import MODELS
+from mltcp_tools.clusters.own.entries import Clock, Row
 from mltcp_tools.clusters.topology import Topology, regular
 from mltcp_tools.clusters.workload import (
     SEEDS,
@@ -65,18 +66,8 @@ SIA_STEPS = {
 petuum/adaptdl's measured placements of one GPU; off by 1 to 5 % in the mean, yolov3 by 15 %."""
 
 
-class _Row:
-    """A line of a trace, read field by field."""
-
-    def __init__(self, file: str, line: int, fields: Mapping[str, str]) -> None:
-        self._file, self._line, self._fields = file, line, fields
-
-    def text(self, name: str) -> str:
-        """The field, which must be there."""
-        value = self._fields.get(name)
-        if value is None or not value.strip():
-            raise self.error(name, "missing")
-        return value.strip()
+class _Row(Row):
+    """A line of a trace."""
 
     def number(self, name: str, least: float = 0.0) -> float:
         """A number that is not below `least`."""
@@ -95,10 +86,6 @@ class _Row:
         if value != int(value):
             raise self.error(name, f"must be a whole number, not {self.text(name)}")
         return int(value)
-
-    def error(self, name: str, what: str) -> UsageError:
-        """A UsageError that names file, line and field."""
-        return UsageError(f"{self._file}:{self._line}: {name}: {what}.")
 
 
 def read_jobs(spec: str, topology: Topology, seed: int = 1) -> tuple[ClusterJob, ...]:
@@ -141,7 +128,7 @@ def _table(file: str, needed: tuple[str, ...]) -> Iterator[_Row]:
             raise UsageError(f"{file}:1: {name}: no column of that name.")
     for number, fields in enumerate(csv.reader(lines[1:]), 2):
         if fields:
-            yield _Row(file, number, dict(zip(header, fields, strict=False)))
+            yield _Row(f"{file}:{number}", dict(zip(header, fields, strict=False)), Clock())
 
 
 def _sia(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:

@@ -24,8 +24,8 @@ class JobState:
     """A job that has arrived and isn't done.
 
     number: its place in the workload. allocation: server -> GPUs, empty while it waits. progress:
-    share of its work that was done when it last started. started_s: when it did. service_s: GPU
-    seconds until then. isolated_s: seconds of an iteration alone.
+    share of its work that was done when it last started. started_s: when it did.
+    isolated_s: seconds of an iteration alone.
     """
 
     number: int
@@ -34,17 +34,12 @@ class JobState:
     allocation: Allocation = field(default_factory=dict)
     progress: float = 0.0
     started_s: float = 0.0
-    service_s: float = 0.0
     first_start_s: float | None = None
 
     @property
     def running(self) -> bool:
         """Return whether it has GPUs."""
         return bool(self.allocation)
-
-    def attained_s(self, now_s: float) -> float:
-        """GPU seconds it has had."""
-        return self.service_s + sum(self.allocation.values()) * (now_s - self.started_s)
 
     @property
     def isolated_total_s(self) -> float:

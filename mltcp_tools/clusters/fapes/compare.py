@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -35,24 +34,17 @@ VARIANTS = ("static", "static-elastic", "lyra", "fapes-kpa", "fapes")
 
 @dataclass(frozen=True)
 class Result:
-    """A variant: its training outcome and what its requests waited. work_done: what that jobs did
-    per second until the last one arrived, in GPU seconds of the jobs alone. left_gpus: what
-    inference left of the cluster until then, in mean: about as much as that can be."""
+    """A variant: its training outcome and what its requests waited."""
 
     variant: str
     training: Outcome
     served: Served
-    work_done: float
-    left_gpus: float
 
     def summary(self) -> dict[str, float | str | int]:
         """Times in seconds."""
         return {
             "variant": self.variant,
             **{k: v for k, v in self.training.summary().items() if k not in ("policy",)},
-            "reclaimed": self.training.reclaimed,
-            "work_done": self.work_done,
-            "left_gpus": self.left_gpus,
             "slo_attainment": self.served.slo_attainment,
             "wait_p99_s": float(np.percentile(self.served.waits_s, 99)),
             "inference_gpus_mean": float(np.mean(self.served.replicas)),
@@ -78,7 +70,6 @@ def compare(
         )
     own = inference_servers * topology.gpus
     mean_s = float(np.mean([service.seconds(each) for each in requests]))
-    until_s = max(1.0, workload.jobs[-1].arrival_s)
     results = []
     for variant in VARIANTS:
         said(variant)
@@ -91,22 +82,9 @@ def compare(
         split = variant.startswith("static")
         needs = [(0.0, inference_servers)] if split else list(served.needs(topology.gpus))
         policy = _POLICIES[variant]()
-        outcome = ClusterSimulator(
-            workload, policy, treatment("mltcp"), needs=needs, mark_s=until_s
-        ).run()
-        left = topology.total_gpus - topology.gpus * _mean(needs, until_s)
-        results.append(Result(variant, outcome, served, outcome.marked_gpu_s / until_s, left))
+        outcome = ClusterSimulator(workload, policy, treatment("mltcp"), needs=needs).run()
+        results.append(Result(variant, outcome, served))
     return results
-
-
-def _mean(needs: Sequence[tuple[float, int]], until_s: float) -> float:
-    """Of servers that are needed until then."""
-    ends = [*(at_s for at_s, _ in needs[1:]), math.inf]
-    spent = [
-        max(0.0, min(end_s, until_s) - at_s) * servers
-        for (at_s, servers), end_s in zip(needs, ends, strict=True)
-    ]
-    return sum(spent) / until_s
 
 
 _POLICIES: dict[str, Callable[[], Policy]] = {

@@ -13,21 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.outcome import Outcome
-from mltcp_tools.clusters.own import page
-from mltcp_tools.clusters.own.conflicts import Conflict, conflicts
-from mltcp_tools.clusters.own.facts import Facts, facts
-from mltcp_tools.clusters.own.logs import read_log
+from mltcp_tools.clusters.own.conflicts import Conflict
+from mltcp_tools.clusters.own.facts import Facts
 from mltcp_tools.clusters.own.replay import (
     Compared,
     by_start,
-    calibrated,
-    compare,
     error,
     plausible,
     shortened,
@@ -36,9 +30,8 @@ from mltcp_tools.clusters.own.replay import (
 )
 from mltcp_tools.clusters.rules import UNTOLD, Treatment, treatment
 from mltcp_tools.clusters.topology import Topology
-from mltcp_tools.clusters.workload import SEEDS, Workload, parse_workload
+from mltcp_tools.clusters.workload import SEEDS, Workload
 from mltcp_tools.lab.planning.network import Network
-from mltcp_tools.lab.planning.reading import read_text
 
 SHARES = (0.1, 0.25, 0.5)
 """Shares of communication in a lone iteration, for which there is an answer each where nobody says
@@ -105,59 +98,6 @@ class Findings:
             "answers": [each.to_json() for each in self.answers],
             "conflicts": [each.to_json() for each in self.conflicts],
         }
-
-
-def findings(
-    data: Path,
-    base: str,
-    draws: int,
-    said: Callable[[str], None] = lambda what: None,
-    shown: Callable[[str], None] = lambda text: None,
-) -> Findings:
-    """All about the workload in a file. base: the treatment that jobs have now. said: hears what is
-    worked out; shown: gets each part as text as soon as it is there."""
-    now = treatment(base)
-    workload = _read(data, SHARES[0])
-    unknown = bool(workload.shared)
-    workload, held_out = calibrated(workload, now)
-    found = facts(workload)
-    shown("".join(f"{each}\n" for each in found.sentences()))
-    # Beside jobs whose communication is unknown nothing can be predicted, and where an iteration is
-    # what a second of the job's time holds, its duration predicts itself.
-    told = not unknown and "iteration" not in workload.assumed
-    compared = compare(workload, held_out, now) if told else []
-    notes = [*page.unsaid(workload), *page.unexplained(compared)]
-    shown(page.render_trust(trust(compared), notes))
-    by_share = []
-    for share in SHARES if unknown else (None,):
-        asked = workload if share is None else calibrated(_read(data, share), now)[0]
-        by_share.append(ask(asked, base, error(compared), draws, said, share))
-    answers = [answer for question in zip(*by_share, strict=True) for answer in question]
-    shown(page.render_answers(answers))
-    said("Conflicts")
-    worst = [] if unknown else conflicts(workload, base)
-    shown(page.render_conflicts(worst, found.gpu_hours, unknown))
-    return Findings(found, notes, compared, answers, worst)
-
-
-def _read(data: Path, share: float) -> Workload:
-    """The workload; a UsageError that says so where that is a log, or has no observed job."""
-    try:
-        workload = parse_workload(read_text(data), str(data), share=share)
-    except UsageError as error:
-        try:
-            read_log(data)
-        except UsageError:
-            raise error from None
-        raise UsageError(
-            f"{data} is a log; `mltcp cluster import {data} -o data.yaml` makes of it what this"
-            " command reads."
-        ) from None
-    if not workload.observed:
-        raise UsageError(
-            f"{data} has no job that was observed; make it with `mltcp cluster import`."
-        )
-    return workload
 
 
 def ask(
@@ -265,7 +205,7 @@ def _unwidened(workload: Workload) -> str:
 
 def widened(topology: Topology, factor: float) -> Topology:
     """The same cluster with links between switches that are so many times as fast."""
-    ends = {nic for server in topology.machines for nic in server.nics}
+    ends = {server.name for server in topology.machines}
     links = {
         name: link
         if link.ends is None or ends & set(link.ends)

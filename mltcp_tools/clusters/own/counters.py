@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.own.logs import Log, LoggedJob, text_of
+from mltcp_tools.clusters.own.entries import LoggedJob, text_of
+from mltcp_tools.clusters.own.logs import Log
 
 _METRICS = {
     "node_network_transmit_bytes_total",

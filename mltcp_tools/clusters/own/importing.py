@@ -19,7 +19,8 @@ from mltcp_tools.base.document import Section, read_section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.models import MODELS
-from mltcp_tools.clusters.own.logs import Log, LoggedJob
+from mltcp_tools.clusters.own.entries import LoggedJob
+from mltcp_tools.clusters.own.logs import Log
 from mltcp_tools.clusters.own.slurm import read_topology
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import parse_cluster

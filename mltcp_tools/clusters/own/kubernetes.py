@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.own.logs import Clock, LoggedJob, Reader, Row
+from mltcp_tools.clusters.own.entries import Clock, LoggedJob, Reader, Row
 from mltcp_tools.clusters.own.tables import sacct, share_of
 
 T = TypeVar("T", dict[str, Any], list[Any], str)

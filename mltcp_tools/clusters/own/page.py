@@ -4,19 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mltcp_tools.base.figures import png, subplots
-from mltcp_tools.base.pages import embedded, templates
+from mltcp_tools.base.pages import templates
 from mltcp_tools.base.units import counted
+from mltcp_tools.clusters.own.ask import Answer, Findings
+from mltcp_tools.clusters.own.conflicts import Conflict
 from mltcp_tools.clusters.own.replay import Compared, Trust, trust
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.text import table
 from mltcp_tools.clusters.workload import Workload
-
-if TYPE_CHECKING:
-    from mltcp_tools.clusters.own.ask import Answer, Findings
-    from mltcp_tools.clusters.own.conflicts import Conflict
 
 _TEMPLATES = templates("mltcp_tools.clusters")
 _LATE = 0.1
@@ -155,34 +152,7 @@ def page(data: str, version: str, found: Findings) -> str:
         "told": [each.told for each in found.answers],
         "sentences": found.notes,
         "rules": f"{UNTOLD:.0%}",
-        "figure": embedded(_bars(found.answers)),
         "conflicts": conflict_rows(found.conflicts, gpu_hours) if found.conflicts else [],
         "conflict_sentence": conflict_sentence(found.conflicts, gpu_hours, unknown),
     }
     return _TEMPLATES.get_template("ask.html.j2").render(values)
-
-
-def _bars(answers: Sequence[Answer]) -> bytes:
-    figure, axis = subplots(figsize=(7, 2 + 0.3 * len(answers)))
-    places = range(len(answers))
-    # No more than all hours can be saved, however much this model is off.
-    untold = 100 * min(1.0, max(each.untold for each in answers))
-    axis.axvspan(-untold, untold, color="#ddd", label="below what this model can tell")
-    axis.barh(
-        places,
-        [100 * (each.saved or 0.0) for each in answers],
-        xerr=[100 * each.half for each in answers],
-        color=["#2a6f97" if each.told else "#9fb6c3" for each in answers],
-        height=0.55,
-        capsize=3,
-    )
-    axis.axvline(0, color="black", linewidth=0.6)
-    names = [
-        each.question if each.share is None else f"{each.question} ({each.share:.0%})"
-        for each in answers
-    ]
-    axis.set_yticks(places, names)
-    axis.invert_yaxis()
-    axis.set_xlabel("GPU hours saved, %, with 95 % interval")
-    axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.25))
-    return png(figure)

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import networkx as nx
 import yaml
 
 from mltcp_tools.base.errors import UsageError
@@ -57,7 +58,7 @@ def read_topology(
     below may send, so that nothing is oversubscribed). gpus: of each server.
     """
     below, switches = _read(path)
-    _require_tree(path, below, switches)
+    tree = _require_tree(path, below, switches)
     links: list[dict[str, object]] = []
     servers: list[dict[str, object]] = []
     for switch, names in below.items():
@@ -67,7 +68,7 @@ def read_topology(
                 servers.append({"name": name, "gpus": gpus[name]})
     for above, lower in switches.items():
         for switch in lower:
-            own = {switch, *_below(switch, switches)}
+            own = {switch, *nx.descendants(tree, switch)}
             count = sum(len(below.get(each, ())) for each in own)
             between = uplink or _times(rate, count)
             links.append({"name": f"{switch}-{above}", "ends": [switch, above], "rate": between})
@@ -148,9 +149,9 @@ def _yaml(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 def _require_tree(
     path: Path, below: Mapping[str, list[str]], switches: Mapping[str, list[str]]
-) -> None:
-    """Raise UsageError where a name is below two switches, or no switch has it, or all of them are
-    below others, so that nothing is a tree."""
+) -> nx.DiGraph:
+    """The tree of switches; a UsageError where a name is below two switches, a switch has no line,
+    or switches are below each other."""
     for kind in (below, switches):
         above: dict[str, str] = {}
         for switch, names in kind.items():
@@ -158,21 +159,11 @@ def _require_tree(
                 if name in above:
                     raise UsageError(f"{path}: {name} is below {above[name]} and {switch}.")
                 above[name] = switch
-    for switch, names in switches.items():
-        for name in names:
-            if name not in below and name not in switches:
-                raise UsageError(f"{path}: {switch} has the switch {name}, which has no line.")
-            if switch in _below(name, switches):
-                raise UsageError(f"{path}: {switch} and {name} are below each other.")
-
-
-def _below(switch: str, switches: Mapping[str, Iterable[str]]) -> set[str]:
-    """All switches below one."""
-    found: set[str] = set()
-    waiting = list(switches.get(switch, ()))
-    while waiting:
-        each = waiting.pop()
-        if each not in found:
-            found.add(each)
-            waiting += switches.get(each, ())
-    return found
+    tree = nx.DiGraph([(switch, each) for switch, names in switches.items() for each in names])
+    tree.add_nodes_from(below)
+    for switch, name in tree.edges:
+        if name not in below and name not in switches:
+            raise UsageError(f"{path}: {switch} has the switch {name}, which has no line.")
+        if nx.has_path(tree, name, switch):
+            raise UsageError(f"{path}: {switch} and {name} are below each other.")
+    return tree

@@ -19,7 +19,7 @@ from typing import Any
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import counted
-from mltcp_tools.clusters.own.logs import Clock, LeftOutError, LoggedJob, Reader, Row, equally
+from mltcp_tools.clusters.own.entries import Clock, LeftOutError, LoggedJob, Reader, Row, equally
 from mltcp_tools.clusters.own.slurm import hosts
 
 _COLUMNS = ("JobID", "JobName", "Submit", "Start", "End", "State", "AllocTRES", "NodeList")

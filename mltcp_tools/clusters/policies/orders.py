@@ -98,37 +98,6 @@ class Fifo:
         return kept | start_in_order(view, view.free.copy(), view.waiting, self._place)
 
 
-class ShortestRemaining:
-    """The job with the least time to go first; lengths are known. One that ran before keeps its
-    place, unless one before it fits nowhere else."""
-
-    name = "srtf"
-    round_s: float | None = None
-
-    def decide(self, view: View) -> Decision:
-        """As many of the first jobs as fit, and behind them any that fit."""
-        order = sorted(
-            (*view.running, *view.waiting), key=lambda s: (view.remaining_s(s), s.number)
-        )
-        # Of `room`, what later jobs run on is free for this one; of `idle`, nothing that runs.
-        room, idle = view.free_without({}), view.free.copy()
-        decided: dict[int, Allocation] = {}
-        for state in order:
-            found = state.allocation
-            if state.running:
-                if any(room[server] < gpus for server, gpus in found.items()):
-                    continue
-            else:
-                found = place(view, idle, state) or place(view, room, state)
-            if found:
-                decided[state.number] = found
-                _took(room, found)
-                if not state.running:
-                    _took(idle, found)
-                idle = np.clip(idle, 0, room)
-        return decided
-
-
 class Replay:
     """A job has the GPUs that it had, as soon as they are free; one whose place isn't known goes
     where `fifo` puts it."""

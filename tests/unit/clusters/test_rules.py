@@ -31,5 +31,5 @@ def test_a_treatment_without_a_rule_is_refused_in_one_sentence(
 
     monkeypatch.setitem(REGISTRY, "unruled", Unruled)
     assert {each.name for each in rules._registered()} >= {"time_shifts", "rates", "priorities"}
-    with pytest.raises(UsageError, match="unruled has no rule for whole clusters yet"):
+    with pytest.raises(UsageError, match="there is no treatment 'unruled'"):
         rules.treatment("unruled")

@@ -35,8 +35,8 @@ def test_line_of_several_draws_gives_saving_over_the_first() -> None:
         own = {"policy": policy, "treatment": how, "seed": seed}
         return known | own | {"completion_mean_s": completion_s}
 
-    times = {("srtf", "reno"): (100.0, 200.0), ("elastic", "reno"): (90.0, 178.0)}
-    times |= {("srtf", "mltcp"): (96.0, 192.0), ("fifo", "reno"): (80.0, 300.0)}
+    times = {("cassini", "reno"): (100.0, 200.0), ("elastic", "reno"): (90.0, 178.0)}
+    times |= {("cassini", "mltcp"): (96.0, 192.0), ("fifo", "reno"): (80.0, 300.0)}
     lines = [line(*key, n, each[n]) for n in (0, 1) for key, each in times.items()]
     shown = render_summaries(lines)
     assert shown.splitlines()[0].split()[2:6] == ["completion", "below", "the", "first"]
@@ -59,7 +59,7 @@ def test_draws_reach_jobs_paths_and_output(tmp_path: Path) -> None:
         assert found.exception is None, found.output
         return list(json.loads(found.stdout)["runs"])
 
-    two = runs("--draws", "2", "--policy", "fifo,srtf")
+    two = runs("--draws", "2", "--policy", "fifo,elastic")
     assert [each["seed"] for each in two] == [3, 3, 4, 4]
     assert two[0]["makespan_s"] != two[2]["makespan_s"]
     file.write_text(file.read_text().replace("seed: 3", "seed: 4"))

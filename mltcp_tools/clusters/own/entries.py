@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Entries of logs: jobs as they were logged, and fields with their places."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mltcp_tools.base.errors import UsageError
+
+_NONE = {"", "-", "n/a", "nan", "nat", "none", "none assigned", "null", "unknown"}
+"""Words of Slurm, Python and spreadsheets for an unknown value."""
+_LAST_S = 1e11
+"""Larger numbers of seconds since 1970 are milliseconds."""
+_MOST_GPUS = 1_000_000
+
+
+@dataclass(frozen=True)
+class LoggedJob:
+    """A job that ran to its end; seconds since some instant.
+
+    gpus: not whole for parts of a GPU. placement: GPUs on each node, empty if unknown. iterations:
+    None where the log doesn't say. idle_s: seconds between start and end without GPUs. id: of
+    Slurm, "" for others. again: its state says that it has to start again.
+    """
+
+    name: str
+    submitted_s: float
+    start_s: float
+    end_s: float
+    gpus: float
+    placement: Mapping[str, int] = field(default_factory=dict)
+    model: str = ""
+    iterations: int | None = None
+    idle_s: float = 0.0
+    id: str = ""
+    again: bool = False
+
+    @property
+    def took_s(self) -> float:
+        """Seconds for which it held its GPUs."""
+        return self.end_s - self.start_s - self.idle_s
+
+    @property
+    def gpu_hours(self) -> float:
+        """Return the GPU hours that it held."""
+        return self.gpus * self.took_s / 3600
+
+
+class LeftOutError(Exception):
+    """A job that didn't run on GPUs from a start to an end; the reason."""
+
+
+Reader = Callable[[], LoggedJob]
+
+
+def text_of(path: Path) -> str:
+    """Text of a file in UTF-8 or UTF-16, as spreadsheets and PowerShell write it."""
+    try:
+        read = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.") from None
+    wide = read.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return read.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = read[: error.start].count(b"\n") + 1
+        raise UsageError(
+            f"{path}:{line}: is no text in UTF-8; convert it, for example with `iconv -f latin1 -t"
+            " utf-8`."
+        ) from None
+
+
+class Clock:
+    """Reads the times of one log, which are of one kind."""
+
+    def __init__(self) -> None:
+        self._kind = ""
+
+    def seconds(self, text: str, error: Callable[[str], UsageError]) -> float:
+        """Seconds since 1970, or since the instant from which the log counts."""
+        try:
+            value, kind = float(text), "in seconds"
+            if not abs(value) < _LAST_S:
+                raise error(f"{text!r} is no time in seconds; divide milliseconds by 1000")
+        except ValueError:
+            try:
+                at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+            except ValueError:
+                raise error(
+                    f"{text!r} is no time; write it as 2026-03-01T10:00:00, or in seconds"
+                ) from None
+            kind = "with a zone" if at.tzinfo else "without a zone"
+            value = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        if kind != (self._kind or kind):
+            raise error(f"is {kind}, and the log's first time {self._kind}; write all alike")
+        self._kind = kind
+        return value
+
+
+class Row:
+    """An entry's fields; errors name the place."""
+
+    def __init__(self, place: str, fields: Mapping[str, str], clock: Clock) -> None:
+        self.place, self.fields, self._clock = place, fields, clock
+
+    def known(self, name: str) -> str:
+        """Return the field; "" where it isn't known."""
+        text = self._printable(name)
+        return "" if text.lower() in _NONE else text
+
+    def text(self, name: str) -> str:
+        """Return a field that must be there, whatever word it is."""
+        if not (text := self._printable(name)):
+            raise self.error(name, "missing")
+        return text
+
+    def _printable(self, name: str) -> str:
+        text = self.fields.get(name) or ""
+        return "".join(each if each.isprintable() else " " for each in text).strip()
+
+    def count(self, name: str) -> int:
+        """Return a whole number."""
+        text = self.text(name)
+        # Data frames write whole numbers as 8.0 where some are missing.
+        if not re.fullmatch(r"[0-9]{1,9}(\.0*)?", text):
+            raise self.error(name, f"must be a whole number, not {text!r}")
+        return int(float(text))
+
+    def times(self, submitted: str, start: str, end: str) -> tuple[float, float, float]:
+        """Instants of submission, start and end."""
+        if not (self.known(start) and self.known(end)):
+            raise LeftOutError("without a start or an end")
+        started_s, ended_s = self.time(start), self.time(end)
+        submitted_s = self.time(submitted) if self.known(submitted) else started_s
+        # As local times are when clocks go back, and as Slurm writes requeued jobs.
+        if submitted_s > started_s:
+            raise LeftOutError("that began before it was submitted")
+        if ended_s < started_s:
+            raise LeftOutError("that ended before it began")
+        if ended_s == started_s:
+            raise LeftOutError("that took no time")
+        return submitted_s, started_s, ended_s
+
+    def time(self, name: str) -> float:
+        """Return an instant."""
+        return self._clock.seconds(self.text(name), lambda what: self.error(name, what))
+
+    def error(self, name: str, what: str) -> UsageError:
+        """A UsageError that names place and field."""
+        return UsageError(f"{self.place}: {name}: {what}.")
+
+    def job(
+        self,
+        name: str,
+        times: tuple[float, float, float],
+        gpus: float,
+        placement: Mapping[str, int],
+    ) -> LoggedJob:
+        """The job, if it had GPUs."""
+        if not gpus:
+            raise LeftOutError("without GPUs")
+        if gpus > _MOST_GPUS:
+            raise self.error("GPUs", f"{gpus:g} of them are more than any job has")
+        return LoggedJob(self.text(name), *times, round(gpus, 6), placement)
+
+
+def equally(gpus: int, nodes: Sequence[str]) -> dict[str, int]:
+    """The GPUs on each node; where they can't be equal, the first nodes have one more."""
+    each, more = divmod(gpus, len(nodes)) if nodes else (0, 0)
+    return {node: each + (number < more) for number, node in enumerate(nodes)}
