@@ -62,7 +62,7 @@ _GENERATE_FIELDS = ["jobs", "load", "models", "gpus", "hours", "jitter"]
 SEEDS = 1_000_003
 """A workload's seed is multiplied by this, so that no two of its jobs' seeds are another's."""
 ASSUMED = {"topology", "uplink", "queue", "iteration"}
-"""What an import may have had to assume."""
+"""Inputs that an import may have had to assume."""
 LEAST_COMPUTE = 0.02
 """Share of an iteration that a model computes at least where that follows from the iteration."""
 _ROWS = 64

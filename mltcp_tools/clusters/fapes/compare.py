@@ -102,8 +102,8 @@ KEPT = 0.95
 
 @dataclass(frozen=True)
 class Saved:
-    """What FaPES saves of a rival's mean completion time, as a share with half of its 95 % interval
-    over draws (NaN for one draw), and how much more requests meet their objective."""
+    """The share of a rival's mean completion time that FaPES saves, with half of its 95 % interval
+    over draws (NaN for one), and the share of requests that meet their objective in addition."""
 
     rival: str
     completion: float
@@ -113,7 +113,7 @@ class Saved:
 
 
 def saved(draws: Sequence[Sequence[Result]]) -> list[Saved]:
-    """What FaPES saves of each rival; each draw has all variants."""
+    """FaPES against each rival; each draw has all variants."""
     variants = [{each.variant: each for each in draw} for draw in draws]
     found = []
     for rival in VARIANTS[:-1]:

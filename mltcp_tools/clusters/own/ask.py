@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What would help one's own cluster: facts, three questions, and the worst conflicts.
+"""Three questions about one's own cluster, and all findings about it.
 
 The questions: what would better placement, faster uplinks, or sums in the network save?
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Which jobs slow each other most, on which link, and what would avoid it.
+"""The pairs of jobs that slow each other most, the link, and what would avoid it.
 
 The log is simulated as it was; each pair's loss is the time for which the two sent longer than
 alone because that link was full. For the worst pairs three remedies are tried: other servers that

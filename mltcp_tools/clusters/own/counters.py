@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What models send, from counters of servers' network interfaces that Prometheus kept.
+"""Bytes that models send, from counters of servers' network interfaces that Prometheus kept.
 
     curl -sG http://prometheus:9090/api/v1/query_range -d query=node_network_transmit_bytes_total \
         -d start=2026-03-01T00:00:00Z -d end=2026-03-08T00:00:00Z -d step=60 >counters.json

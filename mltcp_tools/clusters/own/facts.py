@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a log says by arithmetic alone, before anything is simulated."""
+"""Facts that a log gives by arithmetic alone, before anything is simulated."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def described(path: Path, log: Log) -> tuple[dict[str, Any], Log]:
 
 
 def _loaded(path: Path) -> object:
-    """What a file has as YAML; None where it is none."""
+    """The content of a YAML file; None where it is none."""
     try:
         return yaml.safe_load(read_text(path))
     except yaml.YAMLError:

@@ -107,7 +107,7 @@ class _Pods:
 
 @dataclass(frozen=True)
 class _Found:
-    """What an object says. times: its submission, start and end as text. idle_s: seconds between
+    """The facts of an object. times: its submission, start and end as text. idle_s: seconds between
     start and end without GPUs. earlier_s: seconds with GPUs before the start."""
 
     times: Mapping[str, str]

@@ -115,7 +115,7 @@ def conflict_rows(found: Sequence[Conflict], gpu_hours: float) -> list[list[str]
 
 
 def conflict_sentence(found: Sequence[Conflict], gpu_hours: float, unknown: bool) -> str:
-    """What the table of conflicts comes to."""
+    """A summary of the table of conflicts."""
     if unknown:
         return "Which jobs conflict isn't known as long as nobody says how much they communicate."
     if not found:

@@ -70,7 +70,7 @@ def _reserved(
 
 
 def _after(free: Ints, ended: Iterable[tuple[float, Allocation]]) -> Ints:
-    """What is free when those jobs have ended."""
+    """Free GPUs when those jobs have ended."""
     found = free.copy()
     for _, allocation in ended:
         for server, gpus in allocation.items():

@@ -457,7 +457,7 @@ parts: {jobs: 1, gpu_hours: 1.0}
 
 
 def scraped(rates_bps: dict[str, float], reset_s: float = math.inf) -> str:
-    """What Prometheus keeps of servers that send at these rates for 1000 s, sampled each 10 s."""
+    """Samples each 10 s of servers that send at these rates for 1000 s, as Prometheus has them."""
     result = []
     for node, rate in rates_bps.items():
         for device, share in (("eth0", 0.75), ("ib0", 0.25), ("lo", 9.0), ("bond0", 1.0)):
