@@ -180,4 +180,4 @@ def _show(job: Job, changes: list[Change], left_alone: list[Verdict]) -> None:
     click.echo(f"Job {printable(job.name)} (id {job.id}): {summary}.", err=True)
     if left_alone:
         listed = tally(verdict.kind for verdict in left_alone)
-        click.echo(f"Left alone: {listed}; `mltcp connections` says why.", err=True)
+        click.echo(f"Not attached: {listed}; `mltcp connections` shows why.", err=True)

@@ -12,10 +12,8 @@ from mltcp_tools.cli.text import examples
 @click.command(
     epilog=examples(
         "mltcp completion fish >~/.config/fish/completions/mltcp.fish",
-        then=r"""\b
-In ~/.bashrc or ~/.zshrc:
-  eval "$(mltcp completion bash)"
-  eval "$(mltcp completion zsh)\"""",
+        then='\b\nIn ~/.bashrc or ~/.zshrc:\n  eval "$(mltcp completion bash)"\n'
+        '  eval "$(mltcp completion zsh)"',
     )
 )
 @click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))

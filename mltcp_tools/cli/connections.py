@@ -36,7 +36,7 @@ _COLUMNS = (
 @target_argument(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array, an object per process.")
 def command(target: Target, as_json: bool) -> None:
-    """Show the TCP connections of training processes, with the kind of each and the reason.
+    """Show the TCP connections of training processes, and why each has its kind.
 
     Without TARGET, shows attached processes and those that have a training library loaded (NCCL,
     RCCL, Gloo, torch, oneCCL, MPI, UCX, JAX). `mltcp attach` takes the kinds that carry data.

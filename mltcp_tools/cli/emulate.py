@@ -41,7 +41,7 @@ def command() -> None:
     "  [default: the host's]",
 )
 def server(port: int, bind: str | None, timeout: float, one_off: bool, cc: str | None) -> None:
-    """Receive the bursts of any number of `mltcp lab emulate client`, until Ctrl-C."""
+    """Receive the bursts of any number of emulated jobs."""
     from mltcp_tools.lab.emulator.entry import run_server
 
     run_server(
@@ -143,7 +143,10 @@ def client(
     trace: float | None,
     as_json: bool,
 ) -> None:
-    """Run a periodic job: compute, send a burst to the server at HOST, and repeat."""
+    """Run a periodic job: compute, send a burst, and repeat.
+
+    HOST runs `mltcp lab emulate server`.
+    """
     from mltcp_tools.lab.emulator.client import ClientOptions
     from mltcp_tools.lab.emulator.entry import run_client
     from mltcp_tools.lab.emulator.job import JobSpec

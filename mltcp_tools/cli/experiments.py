@@ -163,6 +163,5 @@ def run_scenarios(
     if missing:
         raise MltcpError(
             f"{len(missing)} of {len(scenarios)} scenarios have no result ({', '.join(missing)});"
-            f" the"
-            " table says why."
+            " the table says why."
         )

@@ -76,8 +76,8 @@ def show_own(name: str | None, as_json: bool) -> None:
         said = os.environ.get("MLTCP_ATTACH")
         here = f"; here it is {printable(said)}" if said is not None else ""
         click.echo(
-            f"No agent follows {wanted} of yours: the agent's rules decide on that, and"
-            f" MLTCP_ATTACH (on or off) in the environment in which its processes began{here}.",
+            f"No agent follows {wanted} of yours. Its rules decide, and MLTCP_ATTACH (on or off) in"
+            f" the environment that the processes started with{here}.",
             err=True,
         )
 
@@ -111,6 +111,6 @@ def show_jobs(backend: str, as_json: bool) -> None:
         )
         return
     if not jobs:
-        click.echo("No job is set; `mltcp attach` makes flows a job's.")
+        click.echo("There is no job; `mltcp attach` assigns flows to one.")
         return
     show_table(_COLUMNS, [_row(job, flows.count(job.id), known.get(job.id)) for job in jobs])

@@ -65,11 +65,11 @@ def score(
     tolerance: float,
     as_json: bool,
 ) -> None:
-    """Score how well JOBS share one link, and compute the time shift of each (Cassini).
+    """Score how well jobs share one link (Cassini).
 
-    JOBS is a run folder of `mltcp testbed run` or `mltcp lab record`, or a YAML file of profiles,
-    as `mltcp lab profile` writes it. A score of 1 means that with these shifts the jobs together
-    never need more than the link's rate.
+    Prints the score, and the time shift of each job. A score of 1 means that with these shifts the
+    jobs together never need more than the link's rate. JOBS is a run folder of `mltcp testbed run`
+    or `mltcp lab record`, or a YAML file of profiles, as `mltcp lab profile` writes it.
     """
     from mltcp_tools.lab.planning.link import score_link
     from mltcp_tools.lab.planning.reading import read_source
@@ -94,9 +94,9 @@ def score(
 @_tolerance_option
 @_json_option
 def cluster(file: Path, time_limit: float, tolerance: float, as_json: bool) -> None:
-    """Rank placements of jobs in a cluster by their mean score, with each job's time shift.
+    """Rank placements of jobs by their mean score (Cassini).
 
-    FILE is YAML with links, jobs and candidate placements;
+    Prints the time shift of each job, too. FILE is YAML with links, jobs and candidate placements;
     mltcp_tools/lab/planning/topology.py describes it.
     """
     from mltcp_tools.lab.planning.cluster import plan_cluster

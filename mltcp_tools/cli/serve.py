@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from mltcp_tools.cli.text import examples
 
-@click.command(epilog="Example:\n\n  mltcp serve trial auto", hidden=True)
+
+@click.command(epilog=examples("mltcp serve trial auto"), hidden=True)
 @click.argument("role", type=click.Choice(("trial", "testbed", "priorities")))
 @click.argument("detail", default="auto")
 def command(role: str, detail: str) -> None:

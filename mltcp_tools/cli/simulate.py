@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     " links have 20480B.",
 )
 def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
-    """Run EXPERIMENT in virtual time, and report on it like `mltcp testbed run`.
+    """Run an experiment or a matrix in virtual time, and report like `mltcp testbed run`.
 
     EXPERIMENT is the name of a shipped experiment or matrix (`mltcp testbed list`), or a YAML file
     of either. Takes seconds instead of minutes, needs no root, and gives the same result for the
@@ -92,7 +92,7 @@ def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) ->
     kept, left_out = modelled(experiment, named)
     if new := dict.fromkeys(what for what in left_out.values() if what not in said):
         click.echo(
-            f"warning: variants left out as these aren't simulated: {', '.join(new)}", err=True
+            f"warning: left out variants whose parts can't be simulated: {', '.join(new)}", err=True
         )
         said.update(new)
     return kept

@@ -76,9 +76,9 @@ def _show(found: Sequence[Status]) -> None:
         unregistered = status.details.get("unregistered")
         if isinstance(unregistered, list) and unregistered:
             click.echo(
-                f"{status.backend}: of an earlier load the kernel still has the programs of"
-                f" {', '.join(unregistered)}, which a socket or a default holds; `mltcp"
-                " unload --everything --dry-run` says which"
+                f"{status.backend}: the kernel still has the programs of {', '.join(unregistered)}"
+                " from an earlier load, held by a socket or a default; `mltcp unload --everything"
+                " --dry-run` names it"
             )
     jobs: list[Row] = [
         (str(job.id), clip(printable(job.name), 20), *_parameters(job.params), status.backend)
@@ -152,11 +152,11 @@ def command(
     gloo, or learned (from the flows). Only `mltcp agent` and `mltcp attach --follow` find them.
 
     `mltcp status flows` lists the sockets that run an MLTCP congestion control, in all network
-    namespaces. SENT, RATIO (of the burst), F and RETRANS are those of the current iteration; a
-    RATIO of - means that the flow behaves as its base. QUEUE-MS is the queueing delay now and that
-    of a full queue. BY is how they are measured: microsecond timestamps see one direction, RTT
-    both; `bidirectional` means that inbound traffic makes the RTT useless, so the flow ignores it
-    and does not yield.
+    namespaces. SENT (bytes), RATIO (share of the burst sent), F and RETRANS (retransmissions) are
+    those of the current iteration; a RATIO of - means that the flow behaves as its base. QUEUE-MS
+    is the queueing delay now and that of a full queue. BY is how they are measured: microsecond
+    timestamps see one direction, RTT both; `bidirectional` means that inbound traffic makes the RTT
+    useless, so the flow ignores it and does not yield.
 
     In both, flows without a job that have learned their iterations form a job of their own,
     `COMMAND[PID] to PEER`. The kernel module lists a connection without a job only after a loss or

@@ -59,7 +59,7 @@ def command() -> None:
 def run(
     experiment: str, only: tuple[str, ...], senders: tuple[str, ...], receiver: str, **options: Any
 ) -> None:
-    """Run EXPERIMENT and report on it; for a matrix, run its scenarios and make one table.
+    """Run an experiment, or the scenarios of a matrix, and report on it.
 
     EXPERIMENT is the name of a shipped experiment or matrix (`mltcp testbed list`), or a YAML file
     of either. The run folder gets the experiment, the environment, the tables (CSV) and the report;
@@ -71,7 +71,7 @@ def run(
 
     With --sender, this host is the router between the senders and the receiver, and its interface
     towards the receiver becomes the bottleneck. Its queueing disciplines stay changed. All hosts
-    need the same version of this tool; see Environment in `mltcp --help` for how they are reached.
+    need this version of mltcp; see Environment in `mltcp --help` for how they are reached.
     """
     from mltcp_tools.lab.experiments.reading import find_either, load_experiment
 
@@ -142,7 +142,7 @@ def _run_matrix(
 @command.command("list", epilog=examples("mltcp testbed list"))
 @click.option("--json", "as_json", is_flag=True, help="Print the experiments as JSON.")
 def list_experiments(as_json: bool) -> None:
-    """List the shipped experiments, and the shipped matrices with their scenarios."""
+    """List the shipped experiments and matrices."""
     from mltcp_tools.lab.experiments.matrix import load_matrix
     from mltcp_tools.lab.experiments.reading import (
         load_experiment,

@@ -41,7 +41,8 @@ from mltcp_tools.kernel.congestion_controls import NAMES, RECOMMENDED
     "--host",
     "hosts",
     metavar="HOST,…",
-    help="Hosts whose connections are switched together, reached using ssh.  [default: this host]",
+    help="Hosts whose connections are switched together, as ssh knows them (see Environment in"
+    " `mltcp --help`).  [default: this host]",
 )
 @shown_option(
     "--rounds",

@@ -72,7 +72,7 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json:
         click.echo("Nothing was loaded.", err=True)
     elif left:
         click.echo(
-            f"Unregistered; {left} sockets run on with the code they have until they close.",
+            f"Unregistered; {left} sockets keep their loaded code until they close.",
             err=True,
         )
     else:
@@ -100,7 +100,7 @@ def _testbeds() -> Sequence[str]:
         from mltcp_tools.lab.testbed.leftovers import remove_leftovers
     except ModuleNotFoundError as error:
         raise MltcpError(
-            "What testbeds left stays until `mltcp testbed clean`, which needs the Python package"
+            "Leftovers of testbeds stay until `mltcp testbed clean`, which needs the Python package"
             f" {error.name}; {how_to_bring('report')}."
         ) from error
     return remove_leftovers()

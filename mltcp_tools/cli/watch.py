@@ -48,7 +48,7 @@ _NOTABLE = 0.1
 _BAD = 0.3
 
 
-_NONE = "No job is attached, and no flow without one is sure of its iterations yet."
+_NONE = "No job is attached, and no other flow has learned its iterations yet."
 
 
 def _row(view: JobView) -> Row:
@@ -94,7 +94,9 @@ def _judged(share: float | None) -> Meaning:
 
 @click.command(epilog=examples("mltcp watch", "mltcp watch --once --json", "mltcp watch --web"))
 @click.option("--once", is_flag=True, help="Print one table after --wait, and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON array a line, one per table.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print each table as a JSON array on one line."
+)
 @shown_option(
     "--wait", "wait_s", type=SECONDS, default="1s", help="Time before each table, such as 500ms."
 )

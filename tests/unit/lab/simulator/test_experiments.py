@@ -204,7 +204,7 @@ def test_the_command(
     assert main(["simulate", "small.yaml", "--iterations", "5", "-o", "out", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["variants"]["mltcp"]["iteration_s"]["count"] == 2 * (5 + 4)
-    assert "warning: variants left out as these aren't simulated: bbr\n" in said.err
+    assert "warning: left out variants whose parts can't be simulated: bbr\n" in said.err
     assert pd.read_csv("out/iterations.csv")["iteration"].max() == 5
     assert main(["simulate", "small.yaml", "--variants", "bbr"]) == 2
     assert "bbr isn't modelled" in capsys.readouterr().err

@@ -61,7 +61,7 @@ def test_missing_job_is_answered_with_what_decides(
     monkeypatch.setenv("MLTCP_ATTACH", "onn")
     assert main(["status", "jobs", "--mine"]) == 0
     said = capsys.readouterr().err
-    assert "No agent follows a job of yours: the agent's rules decide" in said
+    assert "No agent follows a job of yours. Its rules decide" in said
     assert said.endswith("here it is onn.\n")
     monkeypatch.delenv("MLTCP_ATTACH")
     assert main(["status", "jobs", "--mine", "--job", "x"]) == 0
