@@ -65,7 +65,7 @@ def test_missing_job_is_answered_with_what_decides(
     assert said.endswith("here it is onn.\n")
     monkeypatch.delenv("MLTCP_ATTACH")
     assert main(["status", "jobs", "--mine", "--job", "x"]) == 0
-    assert capsys.readouterr().err.endswith("processes began.\n")
+    assert capsys.readouterr().err.endswith("processes started with.\n")
 
 
 def test_a_follower_that_is_killed_while_it_gets_ready_is_missed(
