@@ -11,19 +11,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from netns.backends_here import PARAMETERS, RUNNABLE, fresh_and_loaded, in_the_way, why_not
+from netns.backends_here import RUNNABLE, why_not
 from netns.runs import run_id
 from support import procfs
 from support.waiting import wait_for
 
 from mltcp_tools.kernel.backends import get_backend
-from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.lab.testbed.backend import try_lock
 from mltcp_tools.lab.testbed.leftovers import LOCKS
 from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX
-from mltcp_tools.live.attach.state import AttachedJob, StateFiles
 
 EXPERIMENT = """\
 name: small
@@ -173,7 +170,6 @@ def test_an_interrupted_demo_names_what_it_measured(tmp_path: Path) -> None:
 # Phases of a run, each known by what there is then.
 PHASES: dict[str, Callable[[Path, int], object]] = {
     "the lock": lambda folder, pid: run_id(pid),
-    "the folder": lambda folder, pid: (folder / "environment.json").exists(),
     "namespaces": lambda folder, pid: list(NAMESPACES.glob(f"{PREFIX}{run_id(pid) or 'none'}-*")),
     "emulators": lambda folder, pid: procfs.children(pid),
     "a variant": lambda folder, pid: (folder / "iterations.csv").exists(),
@@ -197,54 +193,3 @@ def test_ctrl_c_in_every_phase(tmp_path: Path, phase: str) -> None:
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert errors.splitlines()[-1] == "mltcp: error: interrupted"
-
-
-def test_a_second_run_is_told_of_the_first(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    path = write(tmp_path / "one", iterations=100_000)
-    first = subprocess.Popen(
-        [*RUN, path, "-o", tmp_path / "one" / "run"], stderr=subprocess.PIPE, text=True
-    )
-    with first:
-        try:
-            wait_for(lambda: run_id(first.pid), "the first", beside=first)
-            second = subprocess.run(
-                [*RUN, write(tmp_path), "-o", tmp_path / "two", "--attempts", "1"],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            first.send_signal(signal.SIGINT)
-            first.communicate(timeout=120)
-        finally:
-            first.kill()
-    assert f"another run is active on this host (process {first.pid})" in second.stderr
-
-
-def test_disturbance_is_in_the_run_folder_and_the_report(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    done = subprocess.run(
-        [*RUN, write(tmp_path, iterations=20), "-o", folder, "--attempts", "2"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    rows = pd.read_csv(folder / "disturbance.csv")
-    assert set(rows["variant"]) >= {"reno", "cubic"}
-    assert set(rows["attempt"]) <= {1, 2}  # bounded
-    assert rows["busiest"].between(0.01, 1).all()
-    assert "In short" in done.stdout
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_what_is_in_the_way_of_these_tests_is_said_once(name: str) -> None:
-    assert in_the_way() == ""
-    with fresh_and_loaded(name) as backend:
-        assert f"The {name} backend has loaded " in in_the_way()
-        backend.set_job(Job(1, "trained"))
-        files = StateFiles()
-        files.write(AttachedJob(Job(1, "trained"), name, ()))
-        try:
-            assert in_the_way().startswith("trained are attached on this host; run `mltcp detach")
-        finally:
-            files.remove(1)

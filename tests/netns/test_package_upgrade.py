@@ -143,6 +143,8 @@ def test_jobs_stay_attached_over_upgrade_and_package_removal(
     before = files(root)
     system.run(*install, f"/root/{first}")
     system.run("mltcp", "load")
+    rules = root / "etc/mltcp/agent.yaml"
+    rules.write_text(rules.read_text() + "# the operator's\n")
     with trains(system, root) as job:
         system.run("mltcp", "attach", "train.py", "--job", "gpt2", "--kind", "all")
 
@@ -158,6 +160,7 @@ def test_jobs_stay_attached_over_upgrade_and_package_removal(
         assert system.run("mltcp", "--version") == f"mltcp {NEXT}\n"
         assert is_tagged()
         assert backend.status().build.startswith(__version__)
+        assert rules.read_text().endswith("# the operator's\n")
 
         # The unit starts with this; nothing runs units in this system.
         unit = (root / "lib/systemd/system/mltcp-agent.service").read_text()
@@ -172,5 +175,7 @@ def test_jobs_stay_attached_over_upgrade_and_package_removal(
         assert ask(job, "cc") == "reno"
         assert backend.status().loaded == ()
         assert ask(job, "train 3 0.01 10000")
+    assert rules.exists()
+    assert not (root / "usr/bin/mltcp").exists()
     system.run("apt-get", "purge", "-y", "mltcp-tools")
     assert files(root) - before == set()

@@ -114,15 +114,6 @@ def test_an_id_that_is_used_again_inherits_no_burst(followed: Followed) -> None:
     assert (followed.sockets(), followed.jobs()) == ({}, [[], [], []])
 
 
-def test_a_level_that_comes_too_late_is_dropped(followed: Followed) -> None:
-    """A controller elsewhere has heard of the job before it was gone."""
-    followed.follow({1: "one"}, {10: 1})
-    followed.send(1)
-    followed.follow({}, {})
-    followed.maps.set_level(1, 2)
-    assert followed.jobs() == [[], [], []]
-
-
 def test_jobs_on_trial_keep_their_priorities_without_mltcp(followed: Followed) -> None:
     followed.follow({1: "one", 2: "two"}, {10: 1, 20: 2})
     followed.send(1)

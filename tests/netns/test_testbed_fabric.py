@@ -7,8 +7,6 @@ import socket
 import threading
 from pathlib import Path
 
-from pyroute2 import IPRoute
-
 from mltcp_tools.lab.analysis import load_run
 from mltcp_tools.lab.analysis.reference import make_reference
 from mltcp_tools.lab.experiments.fabric import Fabric
@@ -17,7 +15,7 @@ from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.testbed.fabric import FabricNetwork
 from mltcp_tools.lab.testbed.leftovers import RunLock
-from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside, interfaces
+from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside
 from mltcp_tools.lab.testbed.qdiscs import link_counters
 from mltcp_tools.lab.testbed.run_experiment import run_experiment
 
@@ -92,26 +90,6 @@ def test_a_connection_takes_the_spine_that_its_addresses_say() -> None:
         assert found["links"]["r2s1"][end]["rate"] == 50_000_000
         assert found["links"]["r2h1"][end]["queue"] == 30_000
     assert not any(found["offloads"].values())
-
-
-def test_no_queue_of_a_host_drops_its_own_packets() -> None:
-    """Access links are the bottleneck here, and drop on their way up."""
-    fabric = Fabric(1, 2, 1, Link(50_000_000, 10_000), Link(100_000_000))
-    with RunLock() as lock, FabricNetwork(lock.id, fabric, {}) as network:
-        crossed(network, ("r1h1", 1), ("r1h2", 1), 4_000_000)
-        up, interface = network.up["r1h1"]
-        with inside(up):
-            assert link_counters(interface, Link()).drops > 0, "nothing was dropped"
-        for host in network.senders:
-            with inside(host):
-                assert kinds(interfaces()) <= {"noqueue"}
-
-
-def kinds(names: list[str]) -> set[str]:
-    """Of the queueing disciplines of these interfaces."""
-    with IPRoute() as ip:
-        found = {ip.link_lookup(ifname=name)[0] for name in names}
-        return {each.get_attr("TCA_KIND") for each in ip.get_qdiscs() if each["index"] in found}
 
 
 def test_a_run(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import os
 import socket
 import subprocess
 import threading
-from pathlib import Path
 
 import pytest
 from pyroute2 import IPRoute
@@ -37,8 +36,8 @@ def namespaces(run: str) -> list[str]:
     return sorted(path.name for path in NAMESPACES.glob(f"{PREFIX}{run}-*"))
 
 
-@pytest.mark.parametrize(("rate", "queue"), [(200_000_000, 30_000), (1_000_000_000, 100_000)])
-def test_the_kernel_has_what_was_asked_for(rate: int, queue: int) -> None:
+def test_the_kernel_has_what_was_asked_for() -> None:
+    rate, queue = 200_000_000, 30_000
     with RunLock() as lock:
         with Network(lock.id, Link(rate, queue), {"net.ipv4.tcp_sack": "0"}, 2) as network:
             found = network.read_back()
@@ -180,12 +179,6 @@ def _bytes(network: Paths, link: str) -> int:
         return link_counters("bottleneck", network.links[link]).bytes
 
 
-def test_offloads_stay_on_where_they_are_wanted() -> None:
-    with RunLock() as lock, Network(lock.id, Link(offloads=True), {}, 1) as network:
-        found = network.read_back()["offloads"]
-    assert all("tx-tcp-segmentation" in enabled for enabled in found.values()), found
-
-
 def test_every_interface_has_the_mtu_that_is_wanted() -> None:
     with RunLock() as lock, Network(lock.id, Link(mtu=9000), {}, 1, both_ways=True) as network:
         for namespace in (network.router, network.far, network.receiver, *network.senders):
@@ -220,32 +213,6 @@ def test_a_qdisc_that_someone_else_set_is_replaced() -> None:
             assert "7Mbit" not in shown
 
 
-def test_a_senders_packets_pass_the_bottleneck_one_by_one() -> None:
-    size = 300_000
-    with RunLock() as lock, Network(lock.id, Link(), {}, 2) as network:
-        with inside(network.receiver):
-            listener = socket.create_server((RECEIVER_ADDRESS, 0))
-        with inside(network.senders[1]):
-            sender = socket.create_connection(listener.getsockname())
-        receiver, peer = listener.accept()
-        with listener, sender, receiver:
-            assert peer[0] == "10.0.2.1"
-            thread = threading.Thread(target=sender.sendall, args=(bytes(size),))
-            thread.start()
-            left = size
-            while left:
-                left -= len(receiver.recv(65536))
-            thread.join()
-        forward = network.counters()
-        with inside(network.far):
-            back = link_counters(BOTTLENECK, network.link)
-    assert forward.bytes > size
-    # No packet was larger than the MTU and its header, though tbf counts a super-packet as one.
-    assert forward.bytes / forward.packets <= 1514
-    assert back.packets >= 1
-    assert back.bytes < forward.bytes / 10
-
-
 def test_sysctl_outside_namespaces_is_refused_and_nothing_stays() -> None:
     with RunLock() as lock:
         with (
@@ -260,8 +227,6 @@ def test_sysctl_outside_namespaces_is_refused_and_nothing_stays() -> None:
     ("link", "missing"),
     [
         (Link(delay=0.005), "CONFIG_NET_SCH_NETEM"),
-        (Link(aqm="red"), "CONFIG_NET_SCH_RED"),
-        (Link(queue=3_028, aqm="red"), "CONFIG_NET_SCH_RED"),
         (Link(queue=1 << 30, aqm="red"), "CONFIG_NET_SCH_RED"),
         (Link(queue=3_028, aqm="threshold"), "CONFIG_NET_CLS_BPF"),
     ],
@@ -300,9 +265,3 @@ def test_ids_of_jobs_are_the_runs_own() -> None:
         ids = {lock.job_id(number) for lock in (one, other) for number in range(1, 201)}
     assert len(ids) == 400
     assert all(256 < number < 2**32 for number in ids)
-
-
-def test_the_mark_goes_with_the_run() -> None:
-    with RunLock() as lock:
-        assert Path(LOCKS / f"{lock.id}.lock").exists()
-    assert not Path(LOCKS / f"{lock.id}.lock").exists()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from mltcp_tools.cli.main import main
 from mltcp_tools.lab.analysis import load_run, render_text, summarise
 from mltcp_tools.lab.analysis.undisturbed import undisturbed
 from mltcp_tools.lab.experiments.reading import load_experiment
@@ -80,12 +79,3 @@ def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None
     unplanned = iterations[iterations["variant"] != "planned"]
     assert (unplanned["realigned"] == 0).all()
     assert (unplanned["waited_s"] == 0).all()
-
-
-def test_a_plan_without_the_jobs_alone_is_refused(
-    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "run"
-    assert main(["testbed", "run", str(experiment), "-o", str(folder), "--no-alone"]) == 2
-    assert "The plan of variant planned" in capsys.readouterr().err
-    assert not folder.exists()

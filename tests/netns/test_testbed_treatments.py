@@ -20,7 +20,7 @@ from support.rate_law import rate
 from support.waiting import wait_for
 
 from mltcp_tools.base.run_tables import COLUMNS
-from mltcp_tools.kernel.backends.base import Flow, Job, JobParams
+from mltcp_tools.kernel.backends.base import Flow
 from mltcp_tools.kernel.backends.struct_ops import ZERO, unregister
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.clsact import add_egress
@@ -43,7 +43,6 @@ from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes,
 from mltcp_tools.lab.testbed.run_experiment import run_experiment
 from mltcp_tools.live.priorities.coflows import LEVELS
 from mltcp_tools.live.priorities.controller import Controller
-from mltcp_tools.live.priorities.live import LivePriorities, Prioritised
 from mltcp_tools.live.priorities.maps import KnownJob, Maps
 
 PORT = 5001
@@ -62,9 +61,6 @@ alone: {iterations: 0}
 """
 
 
-COMPRESSING = EXPERIMENT.replace("60ms}", "60ms, compress: {to: 50%}}")
-
-
 def left_behind() -> list[str]:
     """Return what treatments make on the host and must take away again."""
     found = [str(path) for path in Path("/sys/fs/bpf").glob(f"{PREFIX}priorities-*")]
@@ -74,16 +70,14 @@ def left_behind() -> list[str]:
 
 @pytest.mark.bpf
 @pytest.mark.parametrize(
-    ("variant", "warned"),
+    "variant",
     [
-        ("{cc: mltcp_int, treatment: {rates: {}}}", False),
-        ("{cc: mltcp_int, treatment: {rates: {source: host}}}", False),
-        ("{cc: reno, treatment: {priorities: {weight: idle, floor: 2%}}}", False),
+        "{cc: mltcp_int, treatment: {rates: {}}}",
+        "{cc: mltcp_int, treatment: {rates: {source: host}}}",
+        "{cc: reno, treatment: {priorities: {weight: idle, floor: 2%}}}",
     ],
 )
-def test_a_treated_variant_runs_to_its_end_and_leaves_nothing(
-    tmp_path: Path, variant: str, warned: bool
-) -> None:
+def test_a_treated_variant_runs_to_its_end_and_leaves_nothing(tmp_path: Path, variant: str) -> None:
     before, here = left_behind(), cgroups.own()
     run_experiment(
         parse_experiment(EXPERIMENT.replace("VARIANT", variant), "small.yaml"), tmp_path / "run"
@@ -92,22 +86,10 @@ def test_a_treated_variant_runs_to_its_end_and_leaves_nothing(
     assert iterations.groupby("variant").size().to_dict() == {"reno": 8, "treated": 8}
     assert set(iterations.columns) <= set(COLUMNS["iterations"])
     said = " ".join(load_run(tmp_path / "run").environment["warnings"])
-    assert ("No feedback arrived" in said) is warned
+    assert "No feedback arrived" not in said
     assert "died early" not in said
     assert left_behind() == before
     assert cgroups.own() == here
-
-
-@pytest.mark.bpf
-def test_jobs_that_compress_run_to_their_end(tmp_path: Path) -> None:
-    variant = "{cc: reno, treatment: {priorities: {}}}"
-    text = COMPRESSING.replace("VARIANT", variant)
-    run_experiment(parse_experiment(text, "small.yaml"), tmp_path / "run")
-    iterations = pd.read_csv(tmp_path / "run" / "iterations.csv")
-    sent = iterations.groupby("variant")["bytes"].agg(set).to_dict()
-    assert sent["reno"] == {200_000}
-    assert sent["treated"] <= {100_000, 200_000}
-    assert len(iterations) == 16
 
 
 @contextlib.contextmanager
@@ -346,39 +328,3 @@ def a_flow(cookie: int, job: int = 1) -> Flow:
         for name, kind in found.items()
     }
     return Flow(**values | {"cookie": cookie, "job_id": job})
-
-
-@pytest.mark.bpf
-def test_live_jobs_have_priorities_only_with_the_controller() -> None:
-    folder = priorities_folder("live")
-    job = Job(1, "one", JobParams(total_bytes=BURST, gap_s=0.01))
-    with prioritised(marked=False) as (network, _, _), connection(network) as sock:
-        with (
-            inside(network.senders[0]),
-            LivePriorities(Prioritised(("to-router",)), folder) as live,
-            Maps(folder) as maps,
-        ):
-            live.follow([job], [a_flow(socket_cookie(sock.fileno()))])
-            wait_for(lambda: maps.level(1) == 0, "the first level")
-            before = sent_by_level(network)
-            burst(sock, maps, 1)
-            wait_for(
-                lambda: sent_by_level(network)[0] > before[0] + BURST / 2,
-                "its packets",
-            )
-            assert live.alive
-            live.controller.kill()
-            wait_for(lambda: not live.alive, "the controller ends")
-            # The levels are out of date half a second later, and packets say so.
-            time.sleep(1.0)
-            before = sent_by_level(network)
-            burst(sock, maps, 1)
-            wait_for(
-                lambda: sent_by_level(network)[-1] > before[-1] + BURST,
-                "the burst",
-            )
-            assert sent_by_level(network)[0] == before[0]
-        with inside(network.senders[0]):
-            shown = ["tc", "filter", "show", "dev", "to-router", "egress"]
-            assert subprocess.run(shown, capture_output=True, check=True).stdout == b""
-    assert not folder.exists()
