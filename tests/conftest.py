@@ -76,27 +76,9 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = (
             "This BPF test was skipped although this kernel can run congestion controls in BPF"
-            f" and we are root, so something is broken: {_reason(report)}"
+            f" and we are root, so something is broken: {report.longrepr}"
         )
     return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    report = yield
-    if report.skipped and "netns" in collector.path.parts and can_run_struct_ops():
-        report.outcome = "failed"
-        report.longrepr = (
-            f"Skip single tests, not all of {collector.path.name}, or BPF tests could hide:"
-            f" {_reason(report)}"
-        )
-    return report
-
-
-def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
 
 
 @pytest.fixture

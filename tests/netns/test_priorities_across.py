@@ -119,7 +119,7 @@ def test_jobs_of_all_hosts_have_one_order(tmp_path: Path) -> None:
 
 
 def test_a_controller_that_hangs_leaves_all_alike(tmp_path: Path) -> None:
-    """What it said last is out of date half a second later."""
+    """The order is out of date half a second after it was said."""
     with hosts(tmp_path) as (found, controller):
         found["one"].begin(1, 5_000_000)
         found["two"].begin(2, 1_000_000)

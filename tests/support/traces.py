@@ -3,8 +3,7 @@
 
     PYTHONPATH=tests .venv/bin/python tests/support/traces.py [--into FILE]
 
-It prints what is found in each; --into puts a table of the recorded ones between the marks of a
-document.
+It prints a table of the recorded ones; --into puts it between the marks of a document.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, count, groupby, islice
+from itertools import count, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -347,14 +346,6 @@ def _pieces(rows: Iterable[list[int]]) -> Iterator[Piece]:
         before, ended_us = iteration, last_ack_us
 
 
-def _show(name: str, outcome: Outcome) -> None:
-    after = "-" if outcome.learned_after is None else outcome.learned_after
-    print(
-        f"{name.replace('_', ' '):28} {after:>5} {outcome.found:6} {outcome.missed:6} "
-        f"{outcome.false:5} {outcome.acting:6.2f} {outcome.total:10}"
-    )
-
-
 def recorded_table(outcomes: dict[str, Outcome]) -> str:
     """A row for each recorded trace with the sums of its flows, in Markdown.
 
@@ -373,27 +364,16 @@ def recorded_table(outcomes: dict[str, Outcome]) -> str:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the table, or put it in its place."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--into", type=Path, metavar="FILE", help="whose table is made anew")
     into = parser.parse_args().into
-    print(f"{'trace':28} after  found missed false acting      total")
-    for name, make in MADE.items():
-        o = replay(islice(make(random.Random(1)), 3000))
-        _show(name, o)
-    for name, (before, after, _) in CHANGES.items():
-        rng = random.Random(1)
-        o = replay(chain(islice(before(rng), 100), islice(after(rng), 500)))
-        _show(name, o)
-    for name, make in NOT_PERIODIC.items():
-        o = replay(islice(make(random.Random(1)), 3000))
-        _show(name, o)
-    outcomes = {name: replay(pieces) for name, pieces in recorded().items()}
-    for name, outcome in outcomes.items():
-        _show(name, outcome)
-    if into is not None:
-        text = put_between(into.read_text(encoding="utf-8"), "traces", recorded_table(outcomes))
-        replace_file(into, text.encode())
+    table = recorded_table({name: replay(pieces) for name, pieces in recorded().items()})
+    if into is None:
+        print(table)
+    else:
+        page = into.read_text(encoding="utf-8")
+        replace_file(into, put_between(page, "traces", table).encode())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ here it is used by the kernel that its module was built for.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -22,8 +21,6 @@ from mltcp_tools import __version__
 
 (SUITE,) = QUICK
 ROOT = CHECKOUT / ".cache/vagrant/root"
-PACKAGE = f"tcp-mltcp-dkms_{__version__}-1_all.deb"
-
 pytestmark = pytest.mark.full
 
 # Changes to the Debian are made in a layer over it, in the VM's memory. What the checkout has by
@@ -114,35 +111,3 @@ def test_a_sender_is_provisioned_and_has_the_module(debian: str, deb: Path) -> N
     assert __version__ in lines
     for name in ("mltcp", "mltcp_reno", "mltcp_cubic", "mltcp_dctcp"):
         assert any(line.split()[:2] == ["kmod:", name] for line in lines)
-
-
-def test_the_package_is_built_by_dkms_and_taken_off_again(debian: str, deb: Path) -> None:
-    if not all(map(shutil.which, ("dh_dkms", "dpkg-buildpackage"))):
-        pytest.skip("building Debian packages takes debhelper, dh-dkms and dpkg-dev")
-    subprocess.run([CHECKOUT / "scripts/build-deb", deb], check=True, capture_output=True)
-    printed = run(
-        f"""
-        /opt/mltcp/kmod/dkms-install --remove
-        dpkg -i /deb/{PACKAGE}
-        dkms status tcp-mltcp
-        modprobe tcp_mltcp
-        if /opt/mltcp/kmod/dkms-install; then exit 1; fi  # what dpkg has, dpkg removes
-        # Another build of it, as after an upgrade: the loaded one is stale.
-        echo 'int other __used;' >>/usr/src/tcp-mltcp-{__version__}/mltcp_main.c
-        dpkg-reconfigure tcp-mltcp-dkms
-        modprobe -r tcp_mltcp
-        cp /usr/share/doc/tcp-mltcp-dkms/examples/sysctl.d/90-tcp-mltcp.conf /etc/sysctl.d
-        cp /usr/share/doc/tcp-mltcp-dkms/examples/modprobe.d/tcp-mltcp.conf /etc/modprobe.d
-        sysctl -qp /etc/sysctl.d/90-tcp-mltcp.conf
-        cat /proc/sys/net/ipv4/tcp_congestion_control /sys/module/tcp_mltcp/parameters/gap_us
-        sysctl -qw net.ipv4.tcp_congestion_control=cubic
-        modprobe -r tcp_mltcp
-        dpkg -P tcp-mltcp-dkms
-        ! modinfo tcp_mltcp
-        """,
-        deb,
-    )
-    lines = printed.splitlines()
-    assert f"tcp-mltcp/{__version__}, {debian}, x86_64: installed" in lines
-    assert "tcp_mltcp: another build is loaded than the one installed now." in printed
-    assert lines.index("mltcp") + 1 == lines.index("100000")

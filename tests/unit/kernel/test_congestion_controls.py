@@ -15,8 +15,6 @@ from mltcp_tools.kernel.congestion_controls import (
     CONGESTION_CONTROLS,
     MECHANISMS,
     NAMES,
-    RECOMMENDED,
-    STANDARD,
     base_of,
     mechanisms_of,
     observer_of,
@@ -119,13 +117,6 @@ def test_attaching_knows_which_need_ecn() -> None:
     function = source[source.index(" needs_ecn(const") :].partition("\n}")[0]
     named = re.findall(r'\{"(\w+)"\}', function)
     assert named == [name for name in offered_by("bpf") if CONGESTION_CONTROLS[name].ecn]
-
-
-def test_what_is_loaded_without_a_name_is_nobodys_privilege() -> None:
-    assert RECOMMENDED in STANDARD
-    for name in STANDARD:
-        assert CONGESTION_CONTROLS[name].backends == ("bpf", "kmod")
-        assert not CONGESTION_CONTROLS[name].restricted
 
 
 @pytest.mark.parametrize("name", NAMES)

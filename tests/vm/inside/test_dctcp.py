@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from netns.attached import JOB
-from netns.backends_here import LEARNT_GAP_S, fresh
+from netns.backends_here import BPF_IN_GUEST, LEARNT_GAP_S, fresh
 from netns.connections import connection, hold_back, send_burst
 from netns.test_attach_kernel import catching
 from support.scripted_peer import scripted_peer
@@ -48,6 +48,8 @@ RTT_S = 0.05
 only_bpf = pytest.mark.parametrize(
     "backend", [pytest.param("bpf", marks=pytest.mark.bpf)], indirect=True
 )
+only_bpf_full = pytest.mark.parametrize("backend", [BPF_IN_GUEST], indirect=True)
+"""Loading costs ten seconds there, and how rules and ECN go together rarely breaks."""
 
 
 def tcp_ecn(value: str) -> contextlib.AbstractContextManager[None]:
@@ -228,7 +230,7 @@ def test_only_a_flow_of_a_job_keeps_more_than_its_base_does(
         assert (kept > 0.7) == (how == "of a job")
 
 
-@only_bpf
+@only_bpf_full
 @pytest.mark.parametrize("asked", ["0", "1", "2"])
 def test_ends_of_rules_agree_on_ecn_whatever_else_does(backend: Backend, asked: str) -> None:
     """As two ends do that have chosen it themselves."""
@@ -258,7 +260,7 @@ def test_rules_connection_claims_ecn_only_if_peer_agrees(backend: Backend, ecn: 
         detach()
 
 
-@only_bpf
+@only_bpf_full
 def test_what_a_rule_leaves_alone_does_not_ask_for_ecn(backend: Backend) -> None:
     with (
         cgroup("dctcp") as (path, _),
@@ -269,7 +271,7 @@ def test_what_a_rule_leaves_alone_does_not_ask_for_ecn(backend: Backend) -> None
         assert [claims_ecn(each) for each in ends] == [False] * 2
 
 
-@only_bpf
+@only_bpf_full
 def test_inner_rule_does_not_ask_for_ecn_of_the_outer(backend: Backend) -> None:
     with (
         cgroup("dctcp") as (path, _),
@@ -285,7 +287,7 @@ def test_inner_rule_does_not_ask_for_ecn_of_the_outer(backend: Backend) -> None:
 WITH, WITHOUT = (NAME, True), ("mltcp", False)
 
 
-@only_bpf
+@only_bpf_full
 @pytest.mark.parametrize(
     ("asked", "name", "expected"),
     [
@@ -345,7 +347,7 @@ def watched(backend: Backend) -> Iterator[tuple[socket.socket, socket.socket, so
         detach()
 
 
-@only_bpf
+@only_bpf_full
 def test_watched_socket_asking_for_ecn_reconnects_with_it(
     backend: Backend,
 ) -> None:
@@ -359,7 +361,7 @@ def test_watched_socket_asking_for_ecn_reconnects_with_it(
             disconnect(sender)
 
 
-@only_bpf
+@only_bpf_full
 @pytest.mark.parametrize("asked", ["1", "2"])
 def test_watched_socket_claims_no_ecn_if_peer_refuses(backend: Backend, asked: str) -> None:
     """dctcp would go by the last peer's answer. Without ECN it has another name."""
@@ -374,7 +376,7 @@ def test_watched_socket_claims_no_ecn_if_peer_refuses(backend: Backend, asked: s
         assert seen == [WITH, ("dctcp-reno", False), WITH if asked == "1" else seen[1]]
 
 
-@only_bpf
+@only_bpf_full
 def test_socket_back_on_its_own_choice_is_no_longer_attached(
     backend: Backend,
 ) -> None:
@@ -388,7 +390,7 @@ def test_socket_back_on_its_own_choice_is_no_longer_attached(
             assert detach(job=JOB.name) == []
 
 
-@only_bpf
+@only_bpf_full
 def test_reconnect_after_replacement_claims_no_ecn_alone(
     backend: Backend,
 ) -> None:
@@ -423,7 +425,7 @@ def lose_all() -> None:
     subprocess.run(["tc", "qdisc", "add", "dev", "lo", "root", "netem", "loss", "100%"], check=True)
 
 
-@pytest.mark.parametrize("unloaded", [pytest.param("bpf", marks=pytest.mark.bpf)], indirect=True)
+@pytest.mark.parametrize("unloaded", [BPF_IN_GUEST], indirect=True)
 @pytest.mark.parametrize(
     ("loaded", "name", "left"),
     [("mltcp", NAME, "mltcp"), ("mltcp_reno", NAME, "reno"), ("mltcp_reno", "dctcp", "reno")],
@@ -494,7 +496,7 @@ def test_pidfd_restore_before_peer_refuses_claims_no_ecn(backend: Backend, name:
             assert claims_ecn(sender) is False
 
 
-@only_bpf
+@only_bpf_full
 def test_what_asks_for_ecn_itself_is_caught_with_it(backend: Backend, ecn: bool) -> None:
     """It is what a connection without ECN takes in its place, where its peer doesn't agree."""
     name = NAME if ecn else "mltcp"
@@ -540,7 +542,7 @@ def test_existing_connections_with_agreed_ecn_are_attached(backend: Backend, ecn
         detach()
 
 
-@only_bpf
+@only_bpf_full
 def test_socket_kept_from_ecn_claims_none_when_restored(
     backend: Backend,
 ) -> None:
@@ -568,7 +570,7 @@ def accurate_ecn() -> Iterator[None]:
         yield
 
 
-@only_bpf
+@only_bpf_full
 @pytest.mark.parametrize("accurate_there", [False, True])
 def test_a_rule_agrees_to_ecn_as_the_connections_namespace_does(
     backend: Backend, accurate_there: bool
@@ -587,7 +589,7 @@ def test_a_rule_agrees_to_ecn_as_the_connections_namespace_does(
         detach(job=JOB.name)
 
 
-@only_bpf
+@only_bpf_full
 @pytest.mark.parametrize("name", [NAME, "reno"])
 def test_accurate_ecn_is_ecn(backend: Backend, accurate_ecn: None, name: str) -> None:
     """For those whose process has chosen it, and for those that are given it."""

@@ -11,57 +11,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyroute2.netlink import NLA_F_NESTED, ctrlmsg, genlmsg, nla
+from pyroute2.netlink import ctrlmsg
 
 from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UnknownError, UsageError
-from mltcp_tools.kernel.backends import attributes, checks, genl, get_backend, kmod, module
+from mltcp_tools.kernel.backends import attributes, genl, get_backend, kmod, module
 from mltcp_tools.kernel.backends.base import Job, JobParams, Status
 from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.genl import GenericSocket, NetlinkError
-from mltcp_tools.kernel.backends.params import params_fields
 from mltcp_tools.kernel.native import uapi
 
 GETFAMILY = 3
 FAMILY_ID = 1
 FAMILY_NAME = 2
-
-
-class Ours(genlmsg):  # type: ignore[misc]
-    """The attributes of a JOB_SET and of a TAG as pyroute2 encodes them."""
-
-    nla_map = (
-        ("MLTCP_A_UNSPEC", "none"),
-        ("MLTCP_A_PAD", "none"),
-        ("MLTCP_A_JOB_ID", "uint32"),
-        ("MLTCP_A_JOB_NAME", "asciiz"),
-        ("MLTCP_A_JOB_PARAMS", "Params"),
-        ("MLTCP_A_FD", "int32"),
-    )
-
-    class Params(nla):  # type: ignore[misc]
-        nla_flags = NLA_F_NESTED
-        nla_map = (
-            ("MLTCP_P_UNSPEC", "none"),
-            ("MLTCP_P_PAD", "none"),
-            ("total_bytes", "uint64"),
-            ("gap_ns", "uint64"),
-            *((kind.name.lower(), "uint32") for kind in uapi.Params if kind >= uapi.Params.SLOPE),
-        )
-
-
-def test_attributes_are_encoded_as_pyroute2_does() -> None:
-    job = Job(70_000, "seven", JobParams(total_bytes=123_456, gap_s=0.17))
-    given = attributes.job_attributes(job) | {uapi.Attribute.FD: struct.pack("=i", 5)}
-    message = Ours()
-    message["attrs"] = [
-        ("MLTCP_A_JOB_ID", job.id),
-        ("MLTCP_A_JOB_NAME", job.name),
-        ("MLTCP_A_JOB_PARAMS", {"attrs": list(params_fields(job.params).items())}),
-        ("MLTCP_A_FD", 5),
-    ]
-    message.encode()
-    headers = 16 + 4
-    assert genl.encode(given) == bytes(message.data[headers:])
 
 
 def test_a_job_survives_the_way_to_the_kernel_and_back() -> None:
@@ -89,23 +50,6 @@ def test_what_another_version_sends_is_passed_over_or_zero() -> None:
     flow = attributes.flow_from(genl.encode({**known, 500: b"of the future"}))
     assert (flow.congestion_control, flow.state, flow.acks) == ("mltcp", "established", 7)
     assert (flow.losses, flow.full_queue_us) == (0, 0)
-
-
-def test_usage_is_told_by_name_in_any_dump_order() -> None:
-    reno, cubic = (
-        attributes.flow_from(
-            genl.encode(
-                {
-                    uapi.FlowAttribute.CA_NAME: name,
-                    uapi.FlowAttribute.LOCAL_ADDR: bytes(16),
-                    uapi.FlowAttribute.REMOTE_ADDR: bytes(16),
-                }
-            )
-        )
-        for name in (b"mltcp\0", b"mltcp_cubic\0")
-    )
-    told = "2 by mltcp, 1 by mltcp_cubic"
-    assert checks.usage([reno, cubic, reno]) == checks.usage([cubic, reno, reno]) == told
 
 
 @pytest.mark.parametrize("version", [1, 3])
@@ -212,12 +156,6 @@ def test_the_words_of_the_kernel_are_found(
     assert error is not None
     assert (error.errno, error.text) == (errno.EINVAL, text)
     assert error.strerror == (text or "Invalid argument")
-
-
-def test_success_is_no_error() -> None:
-    assert genl.refusal(2, 0x100, struct.pack("=i", 0) + bytes(16)) is None
-    # A warning: success with a text.
-    assert genl.refusal(3, 0x202, struct.pack("=i", 0) + genl.encode({1: b"mind\0"})) is None
 
 
 @pytest.mark.parametrize(
@@ -329,11 +267,6 @@ def test_auto_is_what_is_loaded_else_what_is_installed(
     monkeypatch.setattr(kmod.KmodBackend, "status", lambda _: Status("kmod", loaded, {}, (), {}))
     monkeypatch.setattr(module, "installed", lambda: installed)
     assert get_backend("auto").name == chosen
-
-
-def test_a_backend_nobody_knows() -> None:
-    with pytest.raises(UsageError, match="there is: auto, bpf, kmod"):
-        get_backend("xdp")
 
 
 @pytest.mark.parametrize(

@@ -52,33 +52,6 @@ def test_counters_become_shares_of_each_second(monkeypatch: pytest.MonkeyPatch) 
     assert [each.skipped for each in found] == [7, 1, 0]
 
 
-def test_what_the_kernel_does_not_tell_is_unknown() -> None:
-    blind = [
-        Sample(each.at, 0, 0, each.ticks, [], None, None, None, 0.0, each.probes, 0.0)
-        for each in samples(11)
-    ]
-    (second,) = seconds_of(blind, 100.0, 101.0)
-    assert (second.others, second.pressure, second.queued) == (None, None, None)
-    assert second.busiest is None
-    assert seconds_of(blind, 200.0, 201.0) == []
-
-
-def test_the_busiest_processor_may_be_another_one_each_time() -> None:
-    """A flow takes its need along, so each CPU alone is half busy."""
-    used = [0, 10, 10, 20, 20, 30, 30, 40, 40, 50, 50]
-    moving = [
-        Sample(
-            each.at,
-            *(0, 0, each.ticks),
-            [(used[n], 10 * n), (10 * n - used[n], 10 * n)],
-            *(None, None, None, 0.0, n, 0.0),
-        )
-        for n, each in enumerate(samples(11))
-    ]
-    (second,) = seconds_of(moving, 100.0, 101.0)
-    assert second.busiest == pytest.approx(1)
-
-
 def test_a_host_is_watched_and_children_are_told_from_others() -> None:
     before = disturbance._Children().ran_and_queued_s()[0]
     with Watch() as watch:

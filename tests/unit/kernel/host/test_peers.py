@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 import pytest
@@ -56,11 +55,6 @@ def test_a_program_that_has_gone_may_be_told_something() -> None:
     assert heard(peer) is None
     peer.send({"event": "clock"})
     assert peer.close(60.0) == 0
-
-
-def test_a_program_that_stays_is_killed() -> None:
-    peer = Peer(["sleep", "600"])
-    assert peer.close(0.01) == -signal.SIGKILL
 
 
 def test_a_command_that_is_not_there_is_told() -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mltcp_tools.kernel.native import extension as extensions
-from mltcp_tools.kernel.native.extension import extension
 
 DECLARATIONS = "struct pair { int a; int b; }; int sum(struct pair *pair);"
 PREAMBLE = """
@@ -40,31 +36,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(extensions, "cache_dir", lambda: tmp_path)
     monkeypatch.setattr(extensions, "_loaded", {})
     return tmp_path
-
-
-def test_threads_that_ask_at_once_get_one_module(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled = []
-    compile_once = extensions.FFI.compile
-
-    def counted(builder: object, **arguments: str) -> str:
-        compiled.append(builder)
-        return str(compile_once(builder, **arguments))
-
-    monkeypatch.setattr(extensions.FFI, "compile", counted)
-    together = threading.Barrier(4)
-
-    def ask(_: int) -> tuple[Any, Any]:
-        together.wait(60)
-        return extension("sum", DECLARATIONS, PREAMBLE)
-
-    with ThreadPoolExecutor(4) as pool:
-        first, *others = pool.map(ask, range(4))
-    lib, ffi = first
-    assert all(other == first for other in others)
-    assert lib.sum(ffi.new("struct pair *", (3, 4))) == 7
-    assert len(compiled) == 1
 
 
 def test_concurrent_requests_compile_once_and_leave_no_scratch(cache: Path) -> None:
