@@ -32,9 +32,9 @@ from mltcp_tools.live.trial.rollback import TRIAL_DIR
 
 backend = backend_fixture(fresh_and_loaded)
 
-QUICK = ("--phase-time", "5s", "--detection-time", "60s", "--abort-if-slower", "300%")
-COMPUTE_S = 0.08
-"""So that forty iterations, the fewest of a period, take two thirds of it."""
+QUICK = ("--phase-time", "3s", "--detection-time", "60s", "--abort-if-slower", "300%")
+COMPUTE_S = 0.03
+"""So that forty iterations, the fewest of a period, take half of it."""
 
 ENDLESS = 100_000
 
@@ -181,7 +181,7 @@ def test_a_second_trial_is_refused(backend: Backend, mark: str) -> None:
 def test_a_job_without_iterations_is_refused(backend: Backend, mark: str) -> None:
     with training(mark, "cc=reno") as silent:
         silent.ask("connect")
-        with trial("--job", f"a={mark}", "--detection-time", "4s", "--phase-time", "5s") as process:
+        with trial("--job", f"a={mark}", "--detection-time", "4s", "--phase-time", "3s") as process:
             _, err = process.communicate(timeout=60)
         assert (process.returncode, "No iterations of a are known" in err) == (1, True), err
         assert nothing_left(backend)
@@ -205,6 +205,7 @@ def test_a_job_that_ends_ends_the_trial(backend: Backend, mark: str) -> None:
     assert nothing_left(backend)
 
 
+@pytest.mark.full
 def test_a_third_job_that_starts_half_way_discarded_its_round(backend: Backend, mark: str) -> None:
     many = ("--rounds", "40")  # it is interrupted
     with job(mark), trial("--job", f"a={mark}", *QUICK, *many, "--json") as process:
@@ -257,6 +258,7 @@ def test_an_agent_lets_its_jobs_be_tried(backend: Backend, mark: str, tmp_path: 
         assert "given back" not in said
 
 
+@pytest.mark.full
 def test_a_job_for_which_it_is_worse_gets_back_what_it_had(backend: Backend, mark: str) -> None:
     with (
         slow_link(f"t{os.getpid()}") as through,
@@ -282,6 +284,7 @@ def test_a_job_for_which_it_is_worse_gets_back_what_it_had(backend: Backend, mar
         assert main(["detach", "a"]) == 0
 
 
+@pytest.mark.full
 def test_neighbour_that_begins_with_mltcp_is_not_blamed_on_it(backend: Backend, mark: str) -> None:
     with slow_link(f"t{os.getpid()}") as through, job(mark, 0.1, through):
         words = ("--job", f"a={mark}", "--phase-time", "40s", "--abort-if-slower", "50%", "--json")

@@ -36,7 +36,7 @@ def jobs(folder: Path) -> Iterator[tuple[dict[str, Apart], list[str]]]:
             mark = f"mark-{uuid.uuid4().hex}"
             started = stack.enter_context(training(mark, "cc=reno", through=host.enter))
             started.ask("connect")
-            started.tell(f"train 100000 0.12 {BURST}")
+            started.tell(f"train 100000 0.04 {BURST}")
             attach = ["attach", mark, "--job", f"job-{name}", "--kind", "all"]
             subprocess.run([*host.enter, *TOOL, *attach], check=True)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
