@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -14,6 +15,8 @@ from matplotlib.figure import Figure
 COLOURS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#c8b400", "#7a5195", "#003f5c", "#9aa5b1")
 INK = "#222222"
 _DPI = 130
+# Names of jobs and variants may have dollar signs, which aren't formulas.
+mpl.rcParams["text.parse_math"] = False
 
 
 def subplots(

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from mltcp_tools.base.cells import clip
 from mltcp_tools.base.figures import COLOURS, INK, dress, png
 from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.analysis.metrics import iteration_times
@@ -27,6 +28,8 @@ _MLTCP = ("#d55e00", "#cc79a7", "#b8860b", "#8b1a1a")
 _OTHERS = ("#0072b2", "#009e73", "#56b4e9", "#6a51a3", "#7f7f7f")
 _DASHES = ("-", (0, (6, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _OVERLAP = "#dddddd"
+_NAME = 24
+"""Characters of a name in a plot."""
 _SHOWN_ITERATIONS = 6
 _SCHEDULES: dict[str, dict[str, Any]] = {
     "bound": {"color": INK, "linestyle": "--", "linewidth": 1.1},
@@ -107,7 +110,8 @@ def _over_the_run(run: Run, reference: Reference) -> tuple[Figure, str]:
     for axes, (column, label) in zip(grid, panels.items(), strict=True):
         for variant, table in variants.items():
             middle = table.groupby("iteration")[column].median().dropna()
-            axes.plot(middle.index, middle, linewidth=1.3, label=variant, **styles[variant])
+            label = clip(variant, _NAME)
+            axes.plot(middle.index, middle, linewidth=1.3, label=label, **styles[variant])
         axes.set_ylabel(label, fontsize=9)
         dress(axes)
     for name in ("bound", "alone"):
@@ -168,12 +172,13 @@ def _timeline(run: Run, reference: Reference) -> tuple[Figure, str]:
                 bars = list(zip(each["start_s"], each["end_s"] - each["start_s"], strict=True))
                 colour = styles[variant]["color"]
                 axes.broken_barh(bars, (place - 0.35, 0.7), facecolors=colour)
-            axes.set_title(f"{variant}, from {left:.1f} s", fontsize=9, loc="left")
+            title = f"{clip(variant, _NAME)}, from {left:.1f} s"
+            axes.set_title(title, fontsize=9, loc="left")
             dress(axes)
             axes.grid(visible=False)
     grid[0, 0].set_xlim(0, span)
     grid[0, 0].set_ylim(len(jobs) - 0.5, -0.5)
-    grid[0, 0].set_yticks(range(len(jobs)), jobs)
+    grid[0, 0].set_yticks(range(len(jobs)), [clip(job, _NAME) for job in jobs])
     for axes in grid[-1]:
         axes.set_xlabel("time since then (s)", fontsize=9)
     return figure, (
@@ -206,7 +211,8 @@ def _cdf(run: Run, reference: Reference) -> tuple[Figure, str]:
     figure = _figure(7.2, 3.8)
     axes = figure.subplots()
     for variant, table in variants.items():
-        axes.plot(*_steps(table["ms"]), linewidth=1.6, label=variant, **styles[variant])
+        label = clip(variant, _NAME)
+        axes.plot(*_steps(table["ms"]), linewidth=1.6, label=label, **styles[variant])
     for name, table in reference.iterations.items():
         if name != "alone":
             times = 1e3 * iteration_times(table)
@@ -253,7 +259,7 @@ def _windows(run: Run, reference: Reference) -> tuple[Figure, str]:
         grid[0, 0].set_ylabel("window (segments)", fontsize=9)
         grid[1, 0].set_ylabel("RTT (ms)", fontsize=9)
         grid[1, 0].set_ylim(bottom=0)
-    lines = [Line2D([], [], color=colour[job], label=job) for job in jobs]
+    lines = [Line2D([], [], color=colour[job], label=clip(job, _NAME)) for job in jobs]
     lines.append(Line2D([], [], label="retransmission", **_RETRANSMISSION))
     _legend(figure, lines)
     left_out = [variant for variant in run.variant_names if variant not in variants]

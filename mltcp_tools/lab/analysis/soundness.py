@@ -52,8 +52,8 @@ def _host_limits(run: Run, isolated: Mapping[str, Isolated]) -> list[str]:
         return []
     if alone.empty:
         return []
-    sending = alone["comm_s"].sum() / (alone["end_s"] - alone["start_s"]).sum()
-    used = min(float(cpus), busy * cpus / sending) if sending > 0 else 0.0
+    sending_s, spans_s = alone["comm_s"].sum(), (alone["end_s"] - alone["start_s"]).sum()
+    used = min(float(cpus), busy * cpus * spans_s / sending_s) if sending_s > 0 else 0.0
     return [
         f"The host, not the link, limits the jobs: {job} alone filled"
         f" {each.alone_s / each.best_s:.0%} of the link at best ({FILLS:.0%} is required) and used"

@@ -107,6 +107,19 @@ def test_retransmissions_are_marked_where_they_are_counted(run: Run) -> None:
     assert marked == [one["cwnd"].iloc[5], one["cwnd"].iloc[6]]
 
 
+@pytest.mark.parametrize("name", [r"$\bad{$", "$a", "n" * 400, "a\nb"])
+def test_names_from_damaged_tables_are_drawn_as_text(run: Run, name: str) -> None:
+    names = {"mltcp": name, "job-1": name}
+    strange = replace(
+        run,
+        iterations=run.iterations.replace(names),
+        bursts=run.bursts.replace(names),
+        samples=run.samples.replace(names),
+    )
+    plots, missing = draw_plots(strange, make_reference(run))
+    assert (len(plots), missing) == (4, [])
+
+
 def test_plots_that_cannot_be_drawn_are_named(tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_text("name: nothing\n")
     plots, missing = draw_plots(load_run(tmp_path), Reference())
