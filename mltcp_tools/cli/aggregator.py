@@ -18,6 +18,7 @@ import click
 from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.base.units import format_bytes
 from mltcp_tools.cli.options import list_option, shown_option
+from mltcp_tools.cli.text import examples
 from mltcp_tools.kernel.host.programs import module_command
 
 _START_S = 60.0  # the programs are compiled the first time
@@ -36,7 +37,12 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "mltcp collectives aggregator up -i eth1,eth2 --open",
+        "mltcp collectives aggregator up -i eth1 --token-file /dev/stdin --foreground",
+    )
+)
 @list_option(
     "-i",
     "--interface",
@@ -137,7 +143,7 @@ def _start_with(log: IO[str], name: str) -> subprocess.Popen[str]:
     return process
 
 
-@command.command()
+@command.command(epilog=examples("mltcp collectives aggregator status"))
 @name_option
 @json_option
 def status(name: str, as_json: bool) -> None:
@@ -169,7 +175,7 @@ def _job_line(job: dict[str, Any]) -> str:
     )
 
 
-@command.command()
+@command.command(epilog=examples("mltcp collectives aggregator down"))
 @name_option
 @json_option
 def down(name: str, as_json: bool) -> None:

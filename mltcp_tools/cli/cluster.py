@@ -13,6 +13,7 @@ import click
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.cluster_own import ask, import_
 from mltcp_tools.cli.options import list_option, output_folder, shown_option, with_options
+from mltcp_tools.cli.text import examples
 
 _draws_options = with_options(
     (
@@ -39,7 +40,12 @@ def command() -> None:
     """Simulate whole clusters: which scheduler and which congestion control gain what."""
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "mltcp cluster run cluster.yaml --workload sia:jobs.csv --policy fifo,cassini",
+        "mltcp cluster run cluster.yaml --treatment reno,mltcp --draws 5",
+    )
+)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--workload",
@@ -84,16 +90,13 @@ def run(
     parts: int | None,
     as_json: bool,
 ) -> None:
-    """Run the workload in FILE, or of a trace, under every policy and treatment named.
+    """Run a workload under each policy and treatment.
 
     FILE is YAML with the cluster and, without --workload, its jobs;
     mltcp_tools/clusters/workload.py describes it. With several draws, of jobs, paths and random
     variation, figures are means, and each line says what it saves of the first one's completion
     times, with an interval; with --windows, over disjoint parts of a trace. A folder (-o) has what
-    is done so far. Example:
-
-    \b
-    mltcp cluster run cluster.yaml --workload sia:jobs.csv --policy fifo,cassini
+    is done so far.
     """
     from mltcp_tools.base.run_tables import check_folder
     from mltcp_tools.clusters.outcome import Outcome
@@ -149,7 +152,11 @@ def run(
         click.echo(render_summaries(summaries), nl=False)
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "mltcp cluster fapes cluster.yaml --workload sia:jobs.csv --requests azure:requests.csv"
+    )
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @list_option(
     "--workload",
@@ -181,17 +188,16 @@ def fapes(
     parts: int | None,
     as_json: bool,
 ) -> None:
-    """Share the cluster in FILE between training and inference: statically, as Lyra, as FaPES.
+    """Compare ways to share a cluster between training and inference.
+
+    The ways are a static split, Lyra's and FaPES's.
 
     Figures are means over draws of the tenants' requests, and of jobs' paths and random variation
     (3 unless --draws says otherwise); with --windows, over disjoint parts of each trace.
 
     TENANTS replay the requests until the last job arrives, with 70 % fewer at night. In the static
     split and as Lyra, inference owns SERVERS of them, and Knative's autoscaler uses these. What
-    FaPES saves of each rival comes last. Example:
-
-    \b
-    mltcp cluster fapes cluster.yaml --workload sia:jobs.csv --requests azure:requests.csv
+    FaPES saves of each rival comes last.
     """
     from mltcp_tools.clusters.fapes.compare import compare, objective, saved
     from mltcp_tools.clusters.fapes.inference import Service, replayed

@@ -11,9 +11,16 @@ import click
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import counted
 from mltcp_tools.cli.options import BYTES, RATE, Quantity, list_option, output_file, shown_option
+from mltcp_tools.cli.text import examples
 
 
-@click.command("import")
+@click.command(
+    "import",
+    epilog=examples(
+        "mltcp cluster import jobs.txt --network topology.conf --rate 100gbit -o mine.yaml",
+        "mltcp cluster import jobs.json --network cluster.yaml --models models.yaml -o mine.yaml",
+    ),
+)
 @click.argument("log", type=click.Path(path_type=Path))
 @output_file("Write the workload to this YAML file, for `cluster ask`.")
 @click.option(
@@ -59,19 +66,13 @@ def import_(
     models: tuple[str, ...],
     counters: Path | None,
 ) -> None:
-    """Read the jobs of a scheduler's LOG.
+    """Read the jobs of a scheduler's log into a workload.
 
     LOG is what sacct prints (TZ=UTC sacct -aPXD -o
     JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList,Suspended, or sacct -aXD --json), a list
     of Kueue's workloads, of Volcano's jobs or of plain Jobs (kubectl get … -A -o json), or a CSV
     with name, submitted, start, end, gpus and, where known, nodes, model, iterations or iteration.
-    Missing inputs are asked for at once. Examples:
-
-    \b
-    mltcp cluster import jobs.txt --network topology.conf --rate 100gbit \\
-        --uplink 400gbit --counters counters.json -o mine.yaml
-    mltcp cluster import workloads.json --network cluster.yaml \\
-        --models models.yaml -o mine.yaml
+    Missing inputs are asked for at once.
     """
     from mltcp_tools.clusters.own import importing, page
     from mltcp_tools.clusters.own.counters import measured, read_counters
@@ -126,7 +127,9 @@ def _require(name: str, value: str | None, kind: Quantity) -> None:
         raise UsageError(f"{name}: {error.message}") from None
 
 
-@click.command()
+@click.command(
+    epilog=examples("mltcp cluster ask mine.yaml", "mltcp cluster ask mine.yaml -o answers.html")
+)
 @click.argument("data", type=click.Path(path_type=Path))
 @shown_option(
     "--treatment",
@@ -141,15 +144,13 @@ def _require(name: str, value: str | None, kind: Quantity) -> None:
 @output_file("Write one page of HTML.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def ask(data: Path, how: str, draws: int, output: Path | None, as_json: bool) -> None:
-    """Say what would help the cluster of DATA, which `mltcp cluster import` wrote.
+    """Compute what would help a recorded cluster.
 
-    First come facts by arithmetic: utilisation, waiting, and the most that the network can save.
-    Then predicted durations against observed ones: how far to trust the rest. Then what better
-    placement, faster uplinks and sums in the network would save, with 95 % intervals. Last come the
-    ten worst conflicts: link, jobs, GPU hours lost, and what would avoid each. Example:
-
-    \b
-    mltcp cluster ask mine.yaml -o answers.html
+    DATA is what `mltcp cluster import` wrote. First come facts by arithmetic: utilisation,
+    waiting, and the most that the network can save. Then predicted durations against observed
+    ones: how far to trust the rest. Then what better placement, faster uplinks and sums in the
+    network would save, with 95 % intervals. Last come the ten worst conflicts: link, jobs, GPU
+    hours lost, and what would avoid each.
     """
     from importlib.metadata import version
 

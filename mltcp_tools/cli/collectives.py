@@ -18,6 +18,7 @@ from mltcp_tools.cli.options import (
     list_option,
     shown_option,
 )
+from mltcp_tools.cli.text import examples
 
 
 def collectives() -> Collection[str]:
@@ -37,7 +38,12 @@ def command() -> None:
     """Compare ways to sum up gradients."""
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "mltcp collectives bench --namespaces 4 -s 2.5MB -a gloo,aggregated",
+        "torchrun --nnodes 4 --no-python mltcp collectives bench",
+    )
+)
 @click.option(
     "--namespaces",
     type=click.IntRange(2, 16),
@@ -151,7 +157,7 @@ def bench(
         )
 
 
-@command.command()
+@command.command(epilog=examples("mltcp collectives table four-ranks.json eight-ranks.json"))
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def table(files: tuple[Path, ...]) -> None:
     """Print one page in Markdown of what `bench --namespaces --json` wrote to FILES."""
