@@ -26,7 +26,7 @@ SETTLE = 2
 
 ROUNDS, SOONER = 3, 1.05
 LEAST_LEFT, MOST_LEFT = 512, 16_384
-"""Of trials (trial.py), whose turns are iterations."""
+"""Of trials (path_selection.py), whose turns are iterations."""
 
 WATCHED, SLOWER = 8, 1.3
 """Iterations at the aggregator whose median is compared; its limit, in times of the job's own way

@@ -90,22 +90,22 @@ def enable(
     mltcp: bool = False,
     job: Job | None = None,
 ) -> State:
-    """Have `model`, a DistributedDataParallel, average its gradients so; call it on every rank.
+    """Let `model`, a DistributedDataParallel, average its gradients so; every rank calls it.
 
-    algorithm: one of registry.COLLECTIVES, and SessionError where that can't be. Or `auto`: from
-    three ranks on, where an aggregator is named, the job's iterations are tried by turns at the
-    aggregator and as they were, and go there for as long as that is sooner (trial.py); else they
-    keep the job's own process group. The logger `mltcp_tools.collectives` says which and why.
-    aggregator: `HOST[:PORT]`, else the environment's MLTCP_AGGREGATOR. timeout_s: seconds without
-    progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
-    are sent, the largest; the rest is added to the next step's (error feedback). mltcp: at the
-    aggregator, grow the window by MLTCP's F, so jobs that meet take turns. job: what the agent is
-    told of the iterations as (`mltcp_tools.hooks`), else MLTCP_JOB's.
+    algorithm: a name of registry.COLLECTIVES; SessionError if it isn't available. With `auto`,
+    three ranks or more and an aggregator, iterations alternate between the aggregator and the job's
+    own way in trials (path_selection.py), and the faster way is kept; else the job's own way. The
+    logger `mltcp_tools.collectives` says which and why. aggregator: `HOST[:PORT]` (default: the
+    environment's MLTCP_AGGREGATOR). timeout_s: seconds without progress, after which the aggregator
+    is given up. top_k: share of the gradients' blocks that are sent, those with the largest norms;
+    the rest is added to the next step's (error feedback). mltcp: whether the window towards the
+    aggregator grows by MLTCP's F. job: name under which the agent hears of iterations (default:
+    MLTCP_JOB's).
 
-    Gradients on other devices than the CPU, or in other types than the aggregator adds, keep
-    the job's own way whatever is asked for. Returns the hook's state, whose `close` ends it.
-    Where `auto` has nothing to try it registers no hook. UsageError on every rank where ranks ask
-    for different things, or where one of them can't do what is asked.
+    Gradients on other devices than the CPU, or of types that the aggregator doesn't add, keep the
+    job's own way. Returns the hook's state; its `close` leaves the job. With nothing to try, `auto`
+    registers no hook. Raises UsageError on every rank if ranks ask for different things, or if one
+    of them can't do what is asked.
     """
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(

@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.collectives.adaptive.choice import SOONER, Choice, trials
 from mltcp_tools.collectives.adaptive.links import Links, ring_s
 from mltcp_tools.collectives.adaptive.mesh import Gather, Mesh, receive_into
 from mltcp_tools.collectives.adaptive.probe import measure
 from mltcp_tools.collectives.adaptive.strategy import Strategy, find_strategy
 from mltcp_tools.collectives.adaptive.trees import Tree
+from mltcp_tools.collectives.path_selection import Pause, Trials
 from mltcp_tools.collectives.session import SessionError
+
+SOONER = 1.1
+"""A ring's time over the trees', from which these are worth more connections than a ring's."""
 
 CHUNK_S = 0.004
 """Of the planned time of a chunk: short, for each hop begins when a chunk has come whole."""
@@ -29,15 +32,15 @@ LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES = 8_192, 65_536
 TRIAL_BYTES = 1_000_000
 """Of the array by which that is tried when a plan is made."""
 
-_LOOK_S, _MOST_LOOK_S = 0.25, 4.0
-"""Of reductions between looks at how long they took, and one reduction at least."""
+LOOKED = 64
+"""Reductions of a look, after which the ranks tell each other how long these took."""
 
-_LOOKING_SHARE = 0.01
-"""Of the time, that looks take at most within these: beside another job, the few packets by which
-ranks agree wait behind its packets, or are lost."""
+CHANGED = 1.3
+"""Times the best look since the plan, from which reductions have become slower."""
 
-MOST_UNLOOKED = 64
-"""Reductions between looks."""
+_LEAST_LOOKS, _MOST_LOOKS, _UNCHANGED = 4, 256, 8
+"""Looks until the next plan where reductions have become slower, doubled after each plan that
+changes nothing; and times as many where they haven't."""
 
 WATCHED_BYTES = 500_000
 """Smaller arrays take their time for other reasons than the links' rates."""
@@ -66,23 +69,21 @@ class AdaptiveSession:
     ) -> None:
         self.mesh, self.gather, self._ring = mesh, gather, ring
         self._plan_bytes = plan_bytes
-        self.choice = Choice(ring is not None)
-        self.plans = 0
+        self.by_trees, self.plans = False, 0
+        self._taken: tuple[Tree, ...] = ()
+        self._pause = Pause(_LEAST_LOOKS, _MOST_LOOKS)
         self._error: SessionError | None = None  # of the last look
         try:
-            self._plan(with_trial=True)
+            self._plan()
         except BaseException:
             mesh.close()
             raise
 
-    def _plan(self, with_trial: bool) -> None:
-        """Measure, have the first rank choose the trees, and connect along them.
-
-        with_trial: whether trees are tried here, rather than by the next reductions.
-        """
+    def _plan(self) -> None:
+        """Measure the links, have the first rank choose trees, and try them against the ring."""
+        before, self._taken = self._taken, ()
         self._drop_trees()
         self.mesh.series += 1
-        begin = time.monotonic()
         links = measure(self.mesh, self.gather)
         strategy, promising = self._find(links)
         if promising and self._ring:
@@ -90,21 +91,20 @@ class AdaptiveSession:
             links = links.at_best(measure(self.mesh, self.gather))
             strategy, promising = self._find(links)
         self.strategy = strategy
-        pace = strategy.seconds / self._plan_bytes
-        self._paces = dict.fromkeys((False, True), pace)  # as last seen
-        per_s = 1 / pace if pace else np.inf
+        per_s = self._plan_bytes / strategy.seconds if strategy.seconds else np.inf
         self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
-        self._unlooked: list[tuple[int, float]] = []  # bytes and seconds
-        self._looking_s, self._until_look_s = 0.0, _LOOK_S
-        self.plans += 1
         if promising:
             self._connect(strategy)
-            if with_trial and self._ring:
-                promising = self._trees_are_sooner(self._ring)
-                if not promising:
-                    self._drop_trees()
-        began, ended = self.gather([begin, time.monotonic()])[0]
-        self.choice.planned(ended, ended - began, promising, tried=with_trial)
+        self.by_trees = promising and (self._ring is None or self._trees_are_sooner(self._ring))
+        if self.by_trees:
+            self._taken = strategy.trees
+        else:
+            self._drop_trees()
+        if self.plans:
+            self._pause.tried(in_vain=before == self._taken)
+        self.plans += 1
+        self._unlooked: list[float] = []  # seconds per byte
+        self._looks, self._best = 0, np.inf
         self._is_due = False  # where anything before this fails, the next reduction plans again
 
     def _find(self, links: Links) -> tuple[Strategy, bool]:
@@ -124,7 +124,7 @@ class AdaptiveSession:
 
     def _trees_are_sooner(self, ring: Callable[[Array], None]) -> bool:
         """Try whether they keep their promise: probes err, and hosts may be slower than links."""
-        found = trials(by_trees=False, rounds=2)
+        found = Trials(False, rounds=2, sooner=SOONER, pause=Pause(1, 1))
         found.begin()
         while found.trying:
             array = np.zeros(TRIAL_BYTES // 4, dtype=np.float32)
@@ -155,14 +155,14 @@ class AdaptiveSession:
         if self._error:
             raise self._error
         if self._is_due:
-            self._plan(with_trial=False)
+            self._plan()
         begin = time.monotonic()
-        if self._ring and not self.choice.by_trees:
+        if self._ring and not self.by_trees:
             self._ring(array)
         else:
             self._along_trees(array)
         if array.nbytes >= WATCHED_BYTES:
-            self._unlooked.append((array.nbytes, time.monotonic() - begin))
+            self._unlooked.append((time.monotonic() - begin) / array.nbytes)
 
     def _along_trees(self, array: Array) -> None:
         if self.mesh.world > 1 and not self._parts:
@@ -182,34 +182,24 @@ class AdaptiveSession:
             raise SessionError(f"A transfer along a tree failed ({errors[0]}).")
 
     def look(self) -> None:
-        """Now and then, agree on how long reductions take, and choose by that how to go on.
+        """Now and then, agree on how long reductions take, and on whether to plan anew.
 
         All ranks call it after each reduction, as soon as its sum was handed on: what they say to
         each other may wait behind another job's packets. The next reduction raises what fails here.
         """
-        sizes = np.array([each[0] for each in self._unlooked])
-        until_s = _LOOK_S if self.choice.trying else self._until_look_s
-        soon = sizes.sum() * self._paces[self.choice.by_trees] < until_s
-        if not self._unlooked or (soon and len(sizes) < MOST_UNLOOKED):
+        if len(self._unlooked) < LOOKED:
             return
+        own, self._unlooked = self._unlooked, []
         try:
-            self._agree(sizes)
+            told = self.gather(own)
         except (SessionError, RuntimeError) as error:
             self._error = SessionError(f"Ranks could not agree on how to go on ({error}).")
-
-    def _agree(self, sizes: npt.NDArray[np.int64]) -> None:
-        begin = time.monotonic()
-        told = self.gather([[each[1] for each in self._unlooked], begin, self._looking_s])
-        self._looking_s = time.monotonic() - begin
-        self._unlooked.clear()
-        looking_s = min(each[2] for each in told)  # the last time, of the last rank to come
-        self._until_look_s = float(np.clip(looking_s / _LOOKING_SHARE, _LOOK_S, _MOST_LOOK_S))
-        # The last rank to come waited for nobody.
-        took = np.min([each[0] for each in told], axis=0)
-        pace = self._paces[self.choice.by_trees] = float(took.sum() / sizes.sum())
-        self._is_due = self.choice.look(pace, float((took / sizes).min()), told[0][1])
-        if self._parts and not self.choice.has_trees:
-            self._drop_trees()
+            return
+        pace = float(np.median(np.min(told, axis=0)))  # the last rank to come waited for nobody
+        self._best = min(self._best, pace)
+        self._looks += 1
+        is_slower = pace > CHANGED * self._best
+        self._is_due = self._looks >= self._pause.length * (1 if is_slower else _UNCHANGED)
 
     def close(self) -> None:
         """Close the connections; others' reductions fail. Closing twice is fine."""

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from support.aggregation.threads import Ranks
 
 from mltcp_tools.collectives.adaptive import session as session_module
-from mltcp_tools.collectives.adaptive.choice import PERIOD
 from mltcp_tools.collectives.adaptive.links import Links, bound_s, ring_s
 from mltcp_tools.collectives.adaptive.mesh import Mesh
 from mltcp_tools.collectives.adaptive.session import (
-    MOST_UNLOOKED,
+    LOOKED,
     WATCHED_BYTES,
     AdaptiveSession,
 )
@@ -139,7 +138,7 @@ def test_equal_links_use_a_ring_timed_by_what_it_sums() -> None:
         mesh = Mesh(rank, 3, "127.0.0.1", gather, 20.0)
         session = AdaptiveSession(mesh, gather, ring=ring)
         try:
-            session.choice.planned(0.0, 0.0, False, tried=True)  # loopback's probes may say more
+            session.by_trees = False  # loopback's probes may say more
             array = np.full(1000, rank + 1.0, dtype=np.float32)
             session.reduce(array)
             return array
@@ -152,46 +151,57 @@ def test_equal_links_use_a_ring_timed_by_what_it_sums() -> None:
     assert ring_s(Links.star(np.full(4, 100e6)), SIZE) == pytest.approx(1.5 * SIZE * 8 / 100e6)
 
 
-def test_when_a_ring_is_sooner_again_it_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trees that spare a slow link cost more than a ring when it is as fast as the others."""
-    slow = Links.star(np.array([25e6, 100e6, 100e6]))
-    monkeypatch.setattr(session_module, "measure", lambda mesh, gather: slow)
-    recovered = threading.Event()
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks of few reductions."""
+    monkeypatch.setattr(session_module, "LOOKED", 2)
 
-    class Slower(AdaptiveSession):
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("slow_is", ["ring", "trees"])
+def test_plan_changes_with_the_links(slow_is: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link becomes slow, which trees spare; or is as fast as the others again."""
+    measured = {"ring": 100e6, "trees": 25e6}
+    changed = threading.Event()
+
+    def links(mesh: Any, gather: Any) -> Links:
+        slow = measured["trees" if (slow_is == "ring") == changed.is_set() else "ring"]
+        return Links.star(np.array([slow, 100e6, 100e6]))
+
+    monkeypatch.setattr(session_module, "measure", links)
+
+    class Timed(AdaptiveSession):
         def _along_trees(self, array: Any) -> None:
             super()._along_trees(array)
-            time.sleep(0.3 if recovered.is_set() else 0)
+            time.sleep(0.3 if slow_is == "trees" and changed.is_set() else 0.03)
 
     def work(rank: int, gather: Any) -> Any:
         def ring(array: Any) -> None:
             array[:] = np.sum(gather(array.copy()), axis=0)
-            time.sleep(0 if recovered.is_set() else 0.5)
+            time.sleep(0.3 if (slow_is == "ring") == changed.is_set() else 0.03)
 
         with contextlib.closing(
-            Slower(Mesh(rank, 3, "127.0.0.1", gather, 20.0), gather, ring=ring)
+            Timed(Mesh(rank, 3, "127.0.0.1", gather, 20.0), gather, ring=ring)
         ) as session:
-            before = session.choice.by_trees
-            gather(None)
-            recovered.set()
-            after = []
-            for _ in range(3 * PERIOD):
-                after.append(session.choice.by_trees)
+            before = session.by_trees
+            for number in range(20):
+                if number == 4:
+                    gather(None)
+                    changed.set()
                 array = np.ones(WATCHED_BYTES // 4, dtype=np.float32)
                 session.reduce(array)
                 session.look()
                 assert (array == 3).all()
-            return before, after
+            return before, session.by_trees, session.plans
 
-    before, after = Ranks(3).run(work)[0]
-    assert before
-    assert after.count(False) > PERIOD  # but until it is noticed, and tries of trees since
+    by_trees = slow_is == "trees"
+    assert Ranks(3).run(work) == [(by_trees, not by_trees, 2)] * 3
 
 
 def test_where_ranks_could_not_agree_the_next_reduction_says_so() -> None:
     def work(rank: int, session: AdaptiveSession) -> Any:
         array = np.ones(WATCHED_BYTES // 4, dtype=np.float32)
-        for _ in range(MOST_UNLOOKED):
+        for _ in range(LOOKED):
             session.reduce(array)
 
         def gone(what: Any) -> Any:
@@ -206,28 +216,32 @@ def test_where_ranks_could_not_agree_the_next_reduction_says_so() -> None:
     assert run(2, work) == [True] * 2
 
 
-def test_bursts_of_other_jobs_do_not_remeasure_links(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.usefixtures("soon")
+def test_plans_that_change_nothing_get_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another job's bursts slow down half of the reductions; no plan helps."""
     equal = Links.star(np.full(3, 100e6))
     monkeypatch.setattr(session_module, "measure", lambda mesh, gather: equal)
 
-    def work(rank: int, gather: Any) -> int:
-        numbers = itertools.count()
+    def work(rank: int, gather: Any) -> list[int]:
+        numbers, plans = itertools.count(), []
 
         def ring(array: Any) -> None:
             gather(None)
-            number = next(numbers)
-            time.sleep(0.04 if number >= 20 and number % 4 else 0.02)
+            time.sleep(0.04 if next(numbers) // 4 % 2 else 0.01)
 
         mesh = Mesh(rank, 3, "127.0.0.1", gather, 20.0)
         with contextlib.closing(AdaptiveSession(mesh, gather, ring=ring)) as session:
-            for _ in range(80):
+            for _ in range(120):
                 session.reduce(np.ones(WATCHED_BYTES // 4, dtype=np.float32))
                 session.look()
-            return session.plans
+                plans.append(session.plans)
+        return [plans.index(count) for count in sorted(set(plans))]
 
-    assert Ranks(3).run(work) == [1] * 3
+    first, *rest = Ranks(3).run(work)
+    assert rest == [first] * 2
+    pauses = np.diff(first)
+    assert len(pauses) >= 2
+    assert all(later >= 1.5 * earlier for earlier, later in itertools.pairwise(pauses))
 
 
 @given(st.integers(2, 5), st.integers(0, 2**32))
