@@ -177,32 +177,6 @@ def test_a_run_takes_a_matrix_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--only names scenarios of a matrix, and four-jobs is none" in capsys.readouterr().err
 
 
-def test_a_run_of_a_matrix_makes_its_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As `simulate` conducts its scenarios, so that it needs neither root nor time."""
-    from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
-
-    def simulated(experiment, folder, **settings):  # type: ignore[no-untyped-def]
-        simulate_experiment(experiment, folder)
-
-    monkeypatch.setattr("mltcp_tools.lab.testbed.leftovers.require_privileges", lambda: None)
-    monkeypatch.setattr("mltcp_tools.lab.testbed.run_experiment.run_experiment", simulated)
-    path = tmp_path / "two.yaml"
-    path.write_text(
-        "name: two\n"
-        "defaults: {iterations: 12, repetitions: 1, alone: {iterations: 3}}\n"
-        "scenarios:\n"
-        "  one: {jobs: [{count: 2, bytes: 100kB, compute: 20ms}], variants: {reno: {cc: reno}}}\n"
-        "  two: {jobs: [{count: 2, bytes: 50kB, compute: 20ms}], variants: {reno: {cc: reno}}}\n"
-    )
-    folder = tmp_path / "runs"
-    assert main(["testbed", "run", str(path), "--only", "one", "-o", str(folder), "--json"]) == 0
-    assert (folder / "one" / "result.json").exists()
-    assert (folder / "matrix.txt").exists()
-    assert not (folder / "two").exists()
-
-
 def examples(command: click.Command) -> list[list[str]]:
     """The command lines that a command's help ends with."""
     _, _, shown = (command.epilog or "").partition("\b\nExamples:\n")

@@ -80,17 +80,6 @@ def test_a_setting_that_makes_no_sense_is_said(
     assert sentence in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["run"], 2), (["run", "--help"], 0), (["try", "--nonsense"], 2), (["try", "--help"], 0)],
-)
-def test_the_scripts_say_how_to_use_them(arguments: list[str], code: int) -> None:
-    script, *rest = arguments
-    done = subprocess.run([VAGRANT / script, *rest], capture_output=True, text=True, check=False)
-    assert done.returncode == code
-    assert f"vagrant/{script}" in done.stdout + done.stderr
-
-
 @needs_vagrant
 def test_a_run_without_machines_says_to_bring_them_up(tmp_path: Path) -> None:
     folder = tmp_path / "vagrant"
