@@ -3,8 +3,8 @@
  * What kernel and user space agree on: constants, and the structs that cross between them.
  *
  * Plain C types only, and no include: whoever includes this file has __u8 ... __u64 defined.
- * mltcp_tools/kernel/native/uapi.py declares the same structs to Python; a unit test compares the two, and
- * the BPF backend refuses a map whose value size differs.
+ * mltcp_tools/kernel/native/uapi.py reads structs, enums and numbers from here; a unit test compares what
+ * it makes of them with gcc, and the BPF backend refuses a map whose value size differs.
  */
 #ifndef MLTCP_UAPI_H
 #define MLTCP_UAPI_H

@@ -98,7 +98,7 @@ class Client:
         for sender in senders:
             self.untag(sender.fileno())
 
-    def _ask_again(self, command: Command, given: dict[int, bytes]) -> None:
+    def _ask_again(self, command: int, given: dict[int, bytes]) -> None:
         """An ACK may be under way in the socket just then."""
         for _ in range(1000):
             try:
@@ -138,7 +138,7 @@ class Client:
     def status(self, attribute: Attribute) -> int:
         return genl.number(self.socket.request(Command.STATUS_GET, {})[attribute])
 
-    def _dump(self, command: Command) -> list[bytes]:
+    def _dump(self, command: int) -> list[bytes]:
         return self.socket.dump(command)
 
 

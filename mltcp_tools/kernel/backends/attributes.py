@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 
 from mltcp_tools.kernel.backends.base import Flow, IterationEvent, Job, JobParams
 from mltcp_tools.kernel.backends.genl import decode, encode, number, text
@@ -29,7 +30,7 @@ _NESTED = 1 << 15
 """NLA_F_NESTED, without which the kernel refuses an attribute made of others."""
 
 
-def _field(kind: Params) -> str:
+def _field(kind: IntEnum) -> str:
     return kind.name.lower()
 
 

@@ -289,7 +289,7 @@ class KmodBackend(Backend):
         return opened
 
     def _request(
-        self, command: Command, attributes: Mapping[int, bytes], doing: str
+        self, command: int, attributes: Mapping[int, bytes], doing: str
     ) -> dict[int, bytes]:
         try:
             return self._socket().request(command, attributes)
@@ -299,7 +299,7 @@ class KmodBackend(Backend):
     def _ask(self) -> dict[int, bytes]:
         return self._request(Command.STATUS_GET, {}, "Asking the module")
 
-    def _dump(self, command: Command, doing: str) -> list[bytes]:
+    def _dump(self, command: int, doing: str) -> list[bytes]:
         """Answers to a dump, still encoded; none when the module isn't loaded."""
         if not module.is_loaded():
             return []
@@ -325,7 +325,7 @@ class KmodBackend(Backend):
         found = [job_from(decode(data)) for data in self._dump(Command.JOB_GET, "Reading the jobs")]
         return sorted(found, key=lambda job: job.id)
 
-    def _change_tag(self, command: Command, attributes: Mapping[int, bytes]) -> None:
+    def _change_tag(self, command: int, attributes: Mapping[int, bytes]) -> None:
         """Ask again while the socket is in use: the kernel doesn't wait for who may sleep so."""
         deadline = time.monotonic() + _BUSY_S
         while True:

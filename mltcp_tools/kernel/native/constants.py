@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Numbers that stand in the headers of kmod/ alone, read from there: no compiler is needed."""
+"""Numbers, structs and enums of the headers of kmod/, read from there: no compiler is needed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,33 @@ _OPERATIONS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.LShift: operator.lshift,
+    ast.BitOr: operator.or_,
 }
+
+
+def _text(header: str) -> str:
+    return (source_root() / "kmod" / header).read_text("utf-8")
 
 
 @functools.cache
 def _defines() -> Mapping[str, str]:
-    headers = (source_root() / "kmod" / name for name in ("mltcp_uapi.h", "mltcp_rate.h"))
-    return dict(pair for header in headers for pair in _DEFINE.findall(header.read_text("utf-8")))
+    headers = map(_text, ("mltcp_uapi.h", "mltcp_rate.h"))
+    return dict(pair for header in headers for pair in _DEFINE.findall(header))
+
+
+def structs(header: str) -> str:
+    """Return a header's structs as cffi takes them."""
+    text = re.sub(r"/\*.*?\*/", "", _text(header), flags=re.DOTALL)
+    found = "\n".join(re.findall(r"^struct mltcp_\w+ \{.*?^\};", text, re.DOTALL | re.MULTILINE))
+    found = re.sub(r"\b__u(\d+)\b", r"uint\1_t", found)
+    return re.sub(r"\[MLTCP_(\w+)\]", lambda size: f"[{constant(size[1])}]", found) + "\n"
+
+
+def enumerators(name: str) -> list[str]:
+    """Return the names that `enum NAME` of mltcp_uapi.h numbers from 1, without their prefix."""
+    body = _text("mltcp_uapi.h").partition(f"enum {name} {{")[2].partition("};")[0]
+    _unspecified, *names, _count = re.findall(r"^\tMLTCP_[A-Z]+_(\w+)", body, re.MULTILINE)
+    return names
 
 
 @functools.cache

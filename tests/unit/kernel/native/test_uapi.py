@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from enum import IntEnum
+import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -52,44 +53,35 @@ def test_constants_are_the_headers() -> None:
     assert len(SHAPES) == lib.MLTCP_SHAPE_COUNT
     shapes = re.findall(r"MLTCP_SHAPE_(\w+),", header)
     assert [name.lower().replace("_", "-") for name in shapes] == list(SHAPES)
-    for name, bit in (("SCALE_INCREASE", 0), ("SCALE_DECREASE", 1), ("YIELD", 2)):
-        assert f"#define MLTCP_{name} (1U << {bit})" in header
-        assert getattr(uapi, name) == 1 << bit
+    for name in ("NAME", "GROUP"):
+        assert f'#define MLTCP_GENL_{name} "{getattr(uapi, f"GENL_{name}")}"' in header
 
 
-NETLINK = (
-    ("cmd", "MLTCP_CMD_", uapi.Command),
-    ("attr", "MLTCP_A_", uapi.Attribute),
-    ("params_attr", "MLTCP_P_", uapi.Params),
-    ("flow_attr", "MLTCP_F_", uapi.FlowAttribute),
-    ("iteration_attr", "MLTCP_I_", uapi.IterationAttribute),
-)
+NETLINK = {
+    "CMD": uapi.Command,
+    "A": uapi.Attribute,
+    "P": uapi.Params,
+    "F": uapi.FlowAttribute,
+    "I": uapi.IterationAttribute,
+}
 
 
-def header_names(kind: str, prefix: str) -> list[str]:
-    """Return what an enum of the header numbers, in its order."""
-    header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
-    body = header.partition(f"enum mltcp_{kind} {{")[2].partition("};")[0]
-    names = re.findall(rf"^\t{prefix}(\w+)", body, re.MULTILINE)
-    assert (names[0], names[-1]) == ("UNSPEC", "COUNT")
-    return names[1:-1] + rule_names(kind, prefix)
-
-
-def rule_names(kind: str, prefix: str) -> list[str]:
-    """Return the rules' names, whose numbers follow."""
-    header = (source_root() / "kmod" / "rules.h").read_text()
-    body = header.partition(f"enum mltcp_rule_{kind} {{")[2].partition("};")[0]
-    names = re.findall(rf"^\t{prefix}(\w+)", body, re.MULTILINE)
-    assert not names or re.search(rf"^\t{prefix}{names[0]} =\s{prefix}COUNT,", body, re.MULTILINE)
-    return names
-
-
-@pytest.mark.parametrize(("kind", "prefix", "ours"), NETLINK)
-def test_netlink_numbers_are_the_headers(kind: str, prefix: str, ours: type[IntEnum]) -> None:
-    numbers = {name: number for number, name in enumerate(header_names(kind, prefix), 1)}
-    if "PAD" in numbers and ours is not uapi.Attribute:
-        assert numbers.pop("PAD") == 1
-    assert {each.name: each.value for each in ours} == numbers
+def test_netlink_numbers_are_the_compilers(tmp_path: Path) -> None:
+    lines = ["#include <linux/types.h>", '#include "rules.h"']
+    lines += [
+        f"_Static_assert(MLTCP_{prefix}_{each.name} == {each.value}, {each.name!r});".replace(
+            "'", '"'
+        )
+        for prefix, numbered in NETLINK.items()
+        for each in numbered
+    ]
+    lines += [f'_Static_assert(MLTCP_GENL_VERSION == {uapi.GENL_VERSION}, "version");']
+    lines += ['_Static_assert(MLTCP_CMDS == 12 && MLTCP_ATTRS == 16, "all of them");']
+    source = tmp_path / "numbers.c"
+    source.write_text("\n".join([*lines, ""]))
+    command = ["gcc", "-fsyntax-only", "-I", str(source_root() / "kmod"), str(source)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("mechanisms", [None, (), ("increase",), MECHANISMS])
@@ -113,9 +105,8 @@ def test_the_netlink_specification_is_the_headers() -> None:
     described = [operations] + [
         [entry["name"] for entry in each["attributes"]] for each in spec["attribute-sets"]
     ]
-    assert described == [
-        [name.lower().replace("_", "-") for name in header_names(kind, prefix)]
-        for kind, prefix, _ in NETLINK
+    assert [[name for name in each if name != "pad"] for each in described] == [
+        [each.name.lower().replace("_", "-") for each in numbered] for numbered in NETLINK.values()
     ]
 
 
