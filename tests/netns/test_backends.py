@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends import get_backend
-from mltcp_tools.kernel.backends.base import Backend, IterationEvent, Job, JobParams
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.congestion_controls import STANDARD
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.native.requirements import may_miscount
@@ -260,20 +259,6 @@ def test_ipv6_flows_are_reported(backend: Backend) -> None:
         peer.close()
         (event,) = collect(stream, 1)
         assert (event.remote_addr, event.bytes) == ("::1", 1000)
-
-
-def test_a_stream_opened_by_one_thread_is_read_by_another(backend: Backend) -> None:
-    backend.load()
-    backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=GAP_S)))
-    events: list[IterationEvent] = []
-    with bottleneck() as network, backend.iterations() as stream:
-        reader = threading.Thread(target=lambda: events.extend(collect(stream, 1)))
-        reader.start()
-        with connection(network, "mltcp") as sender:
-            backend.tag(sender.fileno(), 1)
-            send_burst(sender, BURST)
-        reader.join()
-    assert [event.job_id for event in events] == [1]
 
 
 def test_unload_refuses_while_in_use_or_the_default(backend: Backend) -> None:

@@ -85,11 +85,6 @@ def test_base_missing_in_kernel_is_named_and_nothing_changes(
         assert backend.status().loaded == loaded
 
 
-def test_what_congestion_controls_the_kernel_has() -> None:
-    assert facts.has_congestion_control("reno")
-    assert not facts.has_congestion_control("no_such_thing")
-
-
 def test_force_unloads_at_once_and_leaves_the_flow_running(backend: Backend) -> None:
     backend.load()
     with bottleneck() as network, connection(network, "mltcp") as sender:
@@ -157,16 +152,6 @@ def test_maps_of_other_version_are_named_and_force_removes_them(
             getattr(get_backend("bpf"), name)()
     assert get_backend("bpf").unload(force=True) == 0
     assert backend.load().loaded == STANDARD
-
-
-def test_a_name_taken_by_another_is_left_alone(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken = [*facts.available_congestion_controls(), "mltcp_cubic"]
-    monkeypatch.setattr(facts, "available_congestion_controls", lambda: taken)
-    with pytest.raises(BusyError, match="mltcp_cubic is taken"):
-        backend.load()
-    assert not PIN_ROOT.exists()
 
 
 def test_a_kernel_that_refuses_the_last_name_leaves_nothing(

@@ -25,7 +25,7 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends import struct_ops
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
-from mltcp_tools.kernel.congestion_controls import CONGESTION_CONTROLS, NAMES, base_of, needs_ecn
+from mltcp_tools.kernel.congestion_controls import NAMES
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.kernel.host.leases import LEASES, leased, leases
@@ -194,27 +194,6 @@ def test_everything_is_taken_off(
     assert not backend.is_present()
     assert not Path("/run/mltcp").exists() or not list(Path("/run/mltcp").iterdir())
     assert main(["unload", "--everything"]) == 0  # again is no error
-
-
-@pytest.mark.bpf
-def test_every_congestion_control_is_taken_off(backend: Backend) -> None:
-    names = [each for each in backend.names if facts.has_congestion_control(base_of(each))]
-    backend.load(names)
-    # A restricted one as a namespace's default would leak a reference.
-    default = [each for each in names if not CONGESTION_CONTROLS[each].restricted][-1]
-    with holder(len(names)) as held, namespace() as name:
-        for number, cc in enumerate(names):
-            held.ask("choose", number, cc)
-        with inside(name):
-            write_sysctl(DEFAULT, default)
-        running = held.congestion_controls()
-        assert main(["unload", "--everything"]) == 0
-        # The kernel's dctcp goes by the name of dctcp-reno on a connection without ECN.
-        bases = ["dctcp-reno" if needs_ecn(cc) else base_of(cc) for cc in running]
-        assert held.congestion_controls() == bases
-        with inside(name):
-            assert read_sysctl(DEFAULT) == base_of(default)
-    assert left_on_host() == []
 
 
 def test_a_host_without_the_testbeds_packages_is_cleared_too(backend: Backend) -> None:

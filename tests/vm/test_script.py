@@ -81,22 +81,6 @@ def test_virtual_time_skips_idle_time_and_testbed_is_in_memory() -> None:
 
 
 @pytest.mark.full
-def test_two_at_once_and_nothing_else_of_theirs_stays(tmp_path: Path) -> None:
-    place = f"/var/tmp/{uuid.uuid4().hex}"
-    script = f"touch {place}; echo $0; sleep 1; cat /proc/sys/kernel/random/boot_id"
-    with (
-        start("sh", "-c", script, "one", options=("--log", str(tmp_path / "one"))) as one,
-        start("sh", "-c", script, "two", options=("--log", str(tmp_path / "two"))) as two,
-    ):
-        first, second = (process.communicate()[0].splitlines() for process in (one, two))
-    assert (one.returncode, two.returncode) == (0, 0)
-    assert (first[0], second[0]) == ("one", "two")
-    assert first[1] != second[1]
-    assert (tmp_path / "one").read_text() != (tmp_path / "two").read_text()
-    assert not Path(place).exists()
-
-
-@pytest.mark.full
 def test_a_panic(tmp_path: Path) -> None:
     log = tmp_path / "console.log"
     status, out, err = run(
@@ -117,16 +101,6 @@ def test_a_command_that_never_ends(tmp_path: Path) -> None:
     status, _, err = run("sleep", "1000", options=("--timeout", "15s", "--log", str(log)))
     assert status == TIMEOUT
     assert f"within 15 s; see {log}" in err
-
-
-@pytest.mark.full
-def test_a_command_that_falls_silent(tmp_path: Path) -> None:
-    log = tmp_path / "console.log"
-    script = "for each in 1 2 3 4 5 6 7 8; do echo $each; sleep 2; done; sleep 1000"
-    options = ("--silence", "15s", "--log", str(log))
-    status, out, err = run("sh", "-c", script, options=options)
-    assert (status, out.split()[-1]) == (TIMEOUT, "8")
-    assert f"or was silent for 15 s; see {log}" in err
 
 
 @pytest.mark.full
