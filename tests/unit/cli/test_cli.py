@@ -110,6 +110,11 @@ def test_no_command_shows_help_and_is_a_usage_error(capsys):
     ("args", "expected"),
     [
         (["nope"], "mltcp: error: No such command 'nope'; try `mltcp --help`."),
+        (
+            ["lab", "profle"],
+            "mltcp: error: No such command 'profle'. Did you mean 'profile'?; try `mltcp lab"
+            " --help`.",
+        ),
         (["--nope"], "mltcp: error: No such option '--nope'; try `mltcp --help`."),
         (
             ["completion", "tcsh"],
