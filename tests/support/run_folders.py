@@ -97,7 +97,7 @@ def make_run(folder: Path, document: dict[str, Any] | None = None, *, jitter: fl
                 if mltcp:
                     events.append(_event(variant, repetition, row))
                 if repetition == 1 and row.iteration in (2, document["iterations"]):
-                    samples.extend(_samples(variant, repetition, row))
+                    samples.append(_samples(variant, repetition, row))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     (folder / "environment.json").write_text(
@@ -107,7 +107,7 @@ def make_run(folder: Path, document: dict[str, Any] | None = None, *, jitter: fl
         ("iterations", pd.concat(iterations)),
         ("bursts", pd.concat(bursts)),
         ("variants", pd.DataFrame(variants)),
-        ("samples", pd.DataFrame(samples)),
+        ("samples", pd.concat(samples)),
         ("flow_events", pd.DataFrame(events)),
     ):
         table.to_csv(folder / f"{name}.csv", index=False)
@@ -115,37 +115,16 @@ def make_run(folder: Path, document: dict[str, Any] | None = None, *, jitter: fl
 
 
 def _event(variant: str, repetition: int, burst: Any) -> dict[str, Any]:
-    return {
-        "variant": variant,
-        "repetition": repetition,
-        "job": burst.job,
-        "flow": 0,
-        "iteration": burst.iteration,
-        "first_ack_s": burst.start_s,
-        "last_ack_s": burst.end_s,
-        "bytes": BYTES,
-        "retransmits": 2,
-        "srtt_us": 900,
-        "cwnd": 20,
-        "ratio": 1.0,
-    }
+    key = {"variant": variant, "repetition": repetition, "job": burst.job, "flow": 0}
+    times = {"first_ack_s": burst.start_s, "last_ack_s": burst.end_s}
+    seen = {"bytes": BYTES, "retransmits": 2, "srtt_us": 900, "cwnd": 20, "ratio": 1.0}
+    return key | {"iteration": burst.iteration} | times | seen
 
 
-def _samples(variant: str, repetition: int, burst: Any) -> list[dict[str, Any]]:
-    return [
-        {
-            "variant": variant,
-            "repetition": repetition,
-            "job": burst.job,
-            "flow": 0,
-            "iteration": burst.iteration,
-            "time_s": burst.start_s + share * (burst.end_s - burst.start_s),
-            "cwnd": 10 + int(30 * share),
-            "ssthresh": 20,
-            "rtt_us": 800,
-            "retransmits": 0,
-            "bytes_acked": int(share * BYTES),
-            "total_bytes": BYTES,
-        }
-        for share in np.linspace(0, 1, 20)
-    ]
+def _samples(variant: str, repetition: int, burst: Any) -> pd.DataFrame:
+    share = np.linspace(0, 1, 20)
+    table = pd.DataFrame({"time_s": burst.start_s + share * (burst.end_s - burst.start_s)})
+    key = {"variant": variant, "repetition": repetition, "job": burst.job, "flow": 0}
+    state = {"ssthresh": 20, "rtt_us": 800, "retransmits": 0, "total_bytes": BYTES}
+    moving = {"cwnd": 10 + (30 * share).astype(int), "bytes_acked": (share * BYTES).astype(int)}
+    return table.assign(**key, iteration=burst.iteration, **state, **moving)

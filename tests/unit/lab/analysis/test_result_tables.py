@@ -23,26 +23,23 @@ from support.run_folders import experiment, make_run
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis.write import save_matrix
 
+ENVIRONMENT = {
+    "outcome": "finished",
+    "start": "2026-11-22T10:00:00+00:00",
+    "command": "/somewhere/mltcp testbed run small",
+    "kernel": {"release": "6.18"},
+    "versions": {"mltcp-tools": "1.2", "algorithm": "0123abcd"},
+    "cpus": 2,
+    "cpu_model": "a CPU",
+}
+
 
 @pytest.fixture
 def matrix(tmp_path: Path) -> Path:
     variants = {"cubic": "cubic", "mltcp": "mltcp"}
     for scenario in ("first", "second"):
         folder = make_run(tmp_path / "matrix" / scenario, experiment(variants=variants))
-        (folder / "environment.json").write_text(
-            json.dumps(
-                {
-                    "outcome": "finished",
-                    "start": "2026-11-22T10:00:00+00:00",
-                    "command": "/somewhere/mltcp testbed run small",
-                    "cpus": 2,
-                    "cpu_model": "a CPU",
-                    "kernel": {"release": "6.18"},
-                    "versions": {"mltcp-tools": "1.2", "algorithm": "0123abcd"},
-                    "warnings": [],
-                }
-            )
-        )
+        (folder / "environment.json").write_text(json.dumps(ENVIRONMENT))
     save_matrix(tmp_path / "matrix", "small", {"first": "one", "second": "two"}, {})
     return tmp_path / "matrix"
 
