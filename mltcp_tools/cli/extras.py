@@ -10,7 +10,7 @@ from mltcp_tools.base.errors import HostError
 from mltcp_tools.base.installation import NAME, how_to_bring
 
 _BROUGHT = {
-    "highspy": "plan",
+    "highspy": "collectives",
     "networkx": "plan",
     "prometheus_client": "metrics",
     "ray": "ray",

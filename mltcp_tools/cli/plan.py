@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.cli.options import FRACTION, RATE, SECONDS, list_option, shown_option
+from mltcp_tools.cli.options import FRACTION, RATE, list_option, shown_option
 from mltcp_tools.cli.text import examples
 
 if TYPE_CHECKING:
@@ -49,19 +49,12 @@ def _show(document: dict[str, Any], text: str, as_json: bool) -> None:
     "--variant",
     help="Variant of the run folder that the jobs are taken from.  [default: alone]",
 )
-@click.option(
-    "--time-limit",
-    type=SECONDS,
-    help="Time limit of the solver, such as 20s.  [default: 10 ms times the square of the number of"
-    " jobs, up to 20 s]",
-)
 @_tolerance_option
 @_json_option
 def score(
     jobs: Path,
     rate: float | None,
     variant: str | None,
-    time_limit: float | None,
     tolerance: float,
     as_json: bool,
 ) -> None:
@@ -79,21 +72,15 @@ def score(
     capacity = known_rate if rate is None else rate
     if capacity is None:
         raise UsageError(f"{jobs} names no link; give its rate with --rate.")
-    plan = score_link(profiles, capacity, tolerance=tolerance, time_limit_s=time_limit)
+    plan = score_link(profiles, capacity, tolerance=tolerance)
     _show(plan.to_json(), render_link(plan), as_json)
 
 
 @command.command(epilog=examples("mltcp plan cluster mltcp_tools/lab/planning/examples/racks.yaml"))
 @click.argument("file", type=click.Path(path_type=Path))
-@shown_option(
-    "--time-limit",
-    type=SECONDS,
-    default="20s",
-    help="Time limit of the solver, for all placements together.",
-)
 @_tolerance_option
 @_json_option
-def cluster(file: Path, time_limit: float, tolerance: float, as_json: bool) -> None:
+def cluster(file: Path, tolerance: float, as_json: bool) -> None:
     """Rank placements of jobs by their mean score (Cassini).
 
     Prints the time shift of each job, too. FILE is YAML with links, jobs and candidate placements;
@@ -106,7 +93,7 @@ def cluster(file: Path, time_limit: float, tolerance: float, as_json: bool) -> N
     from mltcp_tools.lab.planning.topology import parse_cluster
 
     parsed = parse_cluster(read_text(file), str(file))
-    plans = plan_cluster(parsed, tolerance=tolerance, time_limit_s=time_limit)
+    plans = plan_cluster(parsed, tolerance=tolerance)
     _show(document(plans), render_cluster(plans), as_json)
 
 

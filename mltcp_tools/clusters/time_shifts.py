@@ -144,7 +144,7 @@ def _plan(
     try:
         if make_circle(profiles, ANGLE_DEG, TOLERANCE).steps > MOST_STEPS:
             return None
-        (plan,) = plan_cluster(cluster, angle_deg=ANGLE_DEG, tolerance=TOLERANCE, time_limit_s=0.0)
+        (plan,) = plan_cluster(cluster, angle_deg=ANGLE_DEG, tolerance=TOLERANCE)
     except UsageError:
         return None
     stretch = 1 + ROOM + max(0.0, 1 - plan.worst)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,16 +22,11 @@ from mltcp_tools.lab.planning.affinity import (
 from mltcp_tools.lab.planning.circle import Circle, make_circle
 from mltcp_tools.lab.planning.directions import directions
 from mltcp_tools.lab.planning.link import LinkPlan, check_options
-from mltcp_tools.lab.planning.optimise import ANGLE_DEG, TOLERANCE, Optimum, optimise, time_limit
 from mltcp_tools.lab.planning.rotations import Problem
+from mltcp_tools.lab.planning.search import ANGLE_DEG, TOLERANCE, Optimum, optimise
 from mltcp_tools.lab.planning.topology import Cluster, Placement
 
 SCHEMA = "mltcp-plan-cluster/1"
-TIME_LIMIT_S = 20.0
-
-# A solver needs this long to say anything; one question gets at most this share of what is left.
-_LEAST_S = 0.05
-_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -94,16 +88,15 @@ def plan_cluster(
     *,
     angle_deg: float = ANGLE_DEG,
     tolerance: float = TOLERANCE,
-    time_limit_s: float = TIME_LIMIT_S,
 ) -> list[PlacementPlan]:
     """The placements, best mean score first.
 
     Where the affinity graph has a loop, the shifts of its links may contradict each other; the
     paper discards such placements, and here the jobs and links of the loop are solved jointly.
-    time_limit_s: for the solver in all. The other options are those of `score_link`.
+    The options are those of `score_link`.
     """
     check_options(1.0, angle_deg, tolerance)
-    planner = _Planner(cluster, angle_deg, tolerance, time_limit_s)
+    planner = _Planner(cluster, angle_deg, tolerance)
     plans = [planner.plan(placement) for placement in cluster.placements]
     return sorted(plans, key=lambda plan: (-plan.score, -plan.worst))
 
@@ -111,13 +104,10 @@ def plan_cluster(
 class _Planner:
     """Plans placement after placement; equal links are solved once."""
 
-    def __init__(
-        self, cluster: Cluster, angle_deg: float, tolerance: float, time_limit_s: float
-    ) -> None:
+    def __init__(self, cluster: Cluster, angle_deg: float, tolerance: float) -> None:
         self._cluster = cluster
         self._angle_deg = angle_deg
         self._tolerance = tolerance
-        self._left_s = time_limit_s
         self._known: dict[tuple[object, ...], Optimum] = {}
 
     def plan(self, placement: Placement) -> PlacementPlan:
@@ -191,17 +181,11 @@ class _Planner:
         )
 
     def _optimise(self, problem: Problem, *starts: list[int]) -> Optimum:
-        """The problem's optimum, from the solver's time that is left."""
+        """The problem's optimum, computed once."""
         demands = (*problem.demand, *problem.back)
         key = (tuple(problem.links), tuple(each.tobytes() for each in demands))
         if key not in self._known:
-            limit_s = min(time_limit(len(problem.demand)), self._left_s * _SHARE)
-            begun_s = time.monotonic()
-            if limit_s >= _LEAST_S:
-                self._known[key] = optimise(problem, limit_s, starts=starts)
-                self._left_s -= time.monotonic() - begun_s
-            else:
-                self._known[key] = optimise(problem, 0.0, starts=starts)
+            self._known[key] = optimise(problem, starts)
         return self._known[key]
 
     def _finished(

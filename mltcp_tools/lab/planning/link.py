@@ -11,13 +11,8 @@ from typing import Any
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.planning.circle import Circle, make_circle
 from mltcp_tools.lab.planning.directions import THERE, directions
-from mltcp_tools.lab.planning.optimise import (
-    ANGLE_DEG,
-    TOLERANCE,
-    Optimum,
-    optimise,
-)
 from mltcp_tools.lab.planning.rotations import Problem
+from mltcp_tools.lab.planning.search import ANGLE_DEG, TOLERANCE, Optimum, optimise
 from mltcp_tools.lab.profiling.profile import Profile, require_jobs
 
 SCHEMA = "mltcp-plan-link/1"
@@ -131,14 +126,12 @@ def score_link(
     *,
     angle_deg: float = ANGLE_DEG,
     tolerance: float = TOLERANCE,
-    time_limit_s: float | None = None,
 ) -> LinkPlan:
     """Return the score of jobs on a link, and the shifts that achieve it.
 
     angle_deg: the precision of rotations, in degrees of a job's circle. tolerance: the largest
-    share by which iterations may be stretched to have a common multiple. time_limit_s: for the
-    solver, which more than a few jobs need; `time_limit` of their number if None. Raises
-    UsageError for jobs or options that make no plan.
+    share by which iterations may be stretched to have a common multiple. Raises UsageError for
+    jobs or options that make no plan.
     """
     jobs = require_jobs(profiles)
     check_options(capacity_bps, angle_deg, tolerance)
@@ -151,6 +144,6 @@ def score_link(
         list(ways.values()),
         [circle.back[name] for name in names],
     )
-    optimum = optimise(problem, time_limit_s)
+    optimum = optimise(problem)
     unshifted = problem.score([0] * len(jobs))
     return LinkPlan(capacity_bps, jobs, circle, problem, optimum, unshifted, tuple(ways))

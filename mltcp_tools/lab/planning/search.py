@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Rotations without a solver: all of them where they are few, and good ones to start a solver."""
+"""The best rotations where they are few, else good ones, and how good they can be at most."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from mltcp_tools.lab.planning.rotations import EQUAL, Problem
+from mltcp_tools.lab.planning.rotations import EQUAL, Problem, turned
+
+ANGLE_DEG = 5.0
+TOLERANCE = 0.01
 
 # A twentieth of a second: three jobs at 5 degrees, pairs at much less.
 FEW = 2_000_000
@@ -19,9 +23,32 @@ _WORK = 3_000_000
 _PASSES = 30
 
 
-def are_few(problem: Problem) -> bool:
-    """Return whether all rotations can be tried in a fraction of a second."""
-    return math.prod(problem.ranges) * sum(problem.steps) <= FEW
+@dataclass(frozen=True)
+class Optimum:
+    """Rotations in steps, their score, and a score that no rotations exceed."""
+
+    shifts: tuple[int, ...]
+    score: float
+    bound: float
+
+    @property
+    def proven(self) -> bool:
+        """Return whether there is nothing better."""
+        return self.score >= self.bound - 1e-6
+
+
+def optimise(problem: Problem, starts: Sequence[Sequence[int]] = ()) -> Optimum:
+    """The best rotations of a problem whose jobs are connected, where all can be tried in a
+    fraction of a second; else those of a descent, which also begins at `starts`.
+    """
+    if math.prod(problem.ranges) * sum(problem.steps) <= FEW:
+        shifts = try_all(problem)
+        bound = problem.score(shifts)
+    else:
+        shifts, bound = descend(problem, starts), problem.bound()
+    shifts = turned(problem, centre(problem, shifts))
+    score = problem.score(shifts)
+    return Optimum(shifts, score, max(score, bound))
 
 
 def try_all(problem: Problem) -> tuple[int, ...]:

@@ -20,7 +20,6 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.lab.planning.circle import common_multiple, make_circle
 from mltcp_tools.lab.planning.link import score_link
-from mltcp_tools.lab.planning.milp import solve
 from mltcp_tools.lab.planning.rotations import Problem, SharedLink, turned
 from mltcp_tools.lab.planning.search import centre, descend, try_all
 from mltcp_tools.lab.profiling.profile import Phase, Profile
@@ -69,17 +68,13 @@ QUARTER, LATE = np.array([0, 0, 0, 0, 0.25, 0]), np.array([0.25, 0.25, 1, 1, 1, 
 
 
 @pytest.mark.parametrize("links", [1, 2])
-def test_trying_all_and_the_solver_agree_with_brute_force(links: int) -> None:
+def test_trying_all_agrees_with_brute_force(links: int) -> None:
     @settings(max_examples=60)
     @given(problems(links))
     @example(Problem([QUARTER, LATE], [SharedLink(1.0, (0, 1), (1, 1))]))
     def check(problem: Problem) -> None:
         best = brute_force(problem)
         assert problem.score(try_all(problem)) == pytest.approx(best)
-        start = (0,) * len(problem.demand)
-        found, bound = solve(problem, start, 20.0)
-        assert problem.score(found) == pytest.approx(best, abs=1e-6)
-        assert bound == pytest.approx(best, abs=1e-6)
         assert problem.bound() >= best - 1e-9
         quick = descend(problem)
         assert problem.score(quick) <= best + 1e-9
@@ -130,7 +125,7 @@ def test_many_jobs_are_planned_with_a_certificate(jobs: int) -> None:
     generator = np.random.default_rng(jobs)
     shares = generator.dirichlet(np.ones(jobs) * 3) * 0.97
     profiles = [one_phase(f"j{n}", 0.4, share) for n, share in enumerate(shares)]
-    plan = score_link(profiles, 1e9, time_limit_s=1)
+    plan = score_link(profiles, 1e9)
     assert plan.unshifted < 0.6
     assert plan.score > 0.95
     assert plan.score <= plan.optimum.bound <= 1.0
@@ -152,8 +147,8 @@ def test_what_cannot_be_proven_is_said(capsys: pytest.CaptureFixture[str], tmp_p
         jobs.append(f"  - {{name: j{number}, period: 300ms, phases: [{phases}]}}")
     path = tmp_path / "jobs.yaml"
     path.write_text("link: {rate: 1gbit}\njobs:\n" + "\n".join(jobs) + "\n")
-    assert main(["plan", "score", str(path), "--time-limit", "0.2s"]) == 0
-    assert "gap" in capsys.readouterr().out
+    assert main(["plan", "score", str(path)]) == 0
+    assert "and no shifts score higher than" in capsys.readouterr().out
 
 
 @given(
