@@ -67,8 +67,8 @@ def named_or_path(name_or_path: str, shipped: Mapping[str, Path], what: str) -> 
     path = Path(name_or_path)
     if path.is_file():
         return path
-    end = meant(name_or_path, shipped, f"; shipped are {', '.join(shipped)}.")
-    raise UsageError(f"no {what} file or shipped {what} is called {name_or_path!r}{end}")
+    end = meant(name_or_path, shipped, "; `mltcp testbed list` shows the shipped ones.")
+    raise UsageError(f"There is no {what} {name_or_path!r}, shipped or as a file{end}")
 
 
 def load_experiment(path: Path | str) -> Experiment:
