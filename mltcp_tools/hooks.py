@@ -6,13 +6,13 @@
         with job.iteration():
             train(batch)
 
-A plain loop that would rather not be indented calls `job.step()` once per iteration instead, and
-PyTorch's DDP can do all of it: `model.register_comm_hook(*mltcp_tools.hooks.ddp_hook(job))`.
+Instead of the `with` block, a loop can call `job.step()` once per iteration. PyTorch's DDP can do
+all of this: `model.register_comm_hook(*mltcp_tools.hooks.ddp_hook(job))`.
 
 Each iteration is one datagram to the agent's socket. Nothing here waits, raises or needs a
-privilege: with no agent, a slow one or a wrong one, the datagram is dropped and training goes on.
-The environment names the job (MLTCP_JOB) and the agent's socket (MLTCP_AGENT_SOCKET). This module
-imports the standard library alone, so that it may be copied into any training image.
+privilege: without an agent that reads it, the datagram is dropped, and training continues. The
+environment variables MLTCP_JOB and MLTCP_AGENT_SOCKET name the job and the agent's socket. This
+module imports only the standard library, so that it can be copied into any training image.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _RETRY_NS = 1_000_000_000
 class Job:
     """The training job that this process works for.
 
-    name: as people and the agent's rules call it; the environment's MLTCP_JOB without one; empty
-    leaves naming it to the agent's rules. sent, dropped: datagrams, for the curious.
+    name: the job's name (default: MLTCP_JOB of the environment); if it is empty, the agent's rules
+    name the job. sent, dropped: numbers of datagrams.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -63,18 +63,18 @@ class Job:
     def iteration(self, bytes: int | None = None) -> Iteration:
         """A context manager around one iteration.
 
-        bytes: what this process hands to its collectives in it, where that is known.
+        bytes: bytes that this process hands to its collectives in it, if known.
         """
         self._explicit = True
         return Iteration(self, bytes)
 
     def step(self, bytes: int | None = None) -> None:
-        """An iteration ends here, and the next one begins. Call it once per turn of the loop."""
+        """End an iteration, and begin the next one. Call it once per iteration of the loop."""
         self._explicit = True
-        self._turn(bytes)
+        self._next(bytes)
 
     def communicated(self, bytes: int, begin_ns: int, end_ns: int) -> None:
-        """Note a collective of the present iteration: its bytes, and from when to when it ran.
+        """Add a collective to the current iteration: its bytes, its begin and its end.
 
         Times are nanoseconds of CLOCK_MONOTONIC; collectives that overlap in time count twice.
         """
@@ -84,7 +84,7 @@ class Job:
         except TypeError:
             self.dropped += 1
 
-    def _turn(self, bytes: int | None) -> None:
+    def _next(self, bytes: int | None) -> None:
         now = time.monotonic_ns()
         if self._begin_ns is not None:
             self._finish(self._begin_ns, now, bytes)
@@ -160,9 +160,9 @@ class Iteration:
 
 
 class DdpState:
-    """The state that ddp_hook() hands to DDP: the job, and how its present iteration communicates.
+    """The state that ddp_hook() hands to DDP: the job, and its current iteration's communication.
 
-    Buckets overlap, so what counts is the time from the first one's start to the last one's end.
+    Buckets overlap, so the time from the first one's start to the last one's end is counted.
     """
 
     def __init__(self, job: Job) -> None:
@@ -174,7 +174,7 @@ class DdpState:
         """A bucket is handed to the all-reduce; the first of a backward pass opens an iteration."""
         if bucket.index() == 0:
             if not self.job._explicit:
-                self.job._turn(None)
+                self.job._next(None)
             self.begin_ns = time.monotonic_ns()
             self.bytes = 0
         tensor = bucket.buffer()
@@ -195,7 +195,7 @@ def ddp_hook(job: Job) -> tuple[DdpState, Any]:
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
     def hook(state: DdpState, bucket: Any) -> Any:
-        # Whatever goes wrong in counting must not reach the training.
+        # An error in counting must not reach the training.
         with contextlib.suppress(Exception):
             state.begin(bucket)
         future = allreduce_hook(None, bucket)
