@@ -99,9 +99,8 @@ def run(
     is done so far.
     """
     from mltcp_tools.base.run_tables import check_folder
-    from mltcp_tools.clusters.outcome import Outcome
+    from mltcp_tools.clusters.outcome import Outcome, write_report
     from mltcp_tools.clusters.policies import policy
-    from mltcp_tools.clusters.report import write_report
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.sweep import Task, sweep
     from mltcp_tools.clusters.text import long, render_summaries

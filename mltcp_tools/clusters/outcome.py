@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 
 @dataclass(frozen=True)
 class Done:
     """A job that is done; seconds since the start. iteration_s: the mean of those it ran, slowdown:
-    that over the iteration alone. work_gpu_s: GPU
-    seconds that it takes alone. restarts: after preemption.
+    that over the iteration alone. restarts: after preemption.
     """
 
     name: str
@@ -25,7 +28,6 @@ class Done:
     iteration_s: float
     slowdown: float
     restarts: int
-    work_gpu_s: float = 0.0
 
     @property
     def completion_s(self) -> float:
@@ -40,8 +42,8 @@ class Done:
 
 @dataclass
 class Outcome:
-    """Outcome of a workload. used_gpu_s: GPU seconds that jobs held; events: of the simulator;
-    seed: the workload's."""
+    """Outcome of a workload. used_gpu_s: GPU seconds that jobs held; seed: the
+    workload's."""
 
     policy: str
     treatment: str
@@ -49,7 +51,6 @@ class Outcome:
     used_gpu_s: float = 0.0
     makespan_s: float = 0.0
     total_gpus: int = 0
-    events: int = 0
     seed: int = 1
 
     def summary(self) -> dict[str, float | str | int]:
@@ -70,3 +71,22 @@ class Outcome:
             "utilisation": self.used_gpu_s / (self.total_gpus * self.makespan_s),
             "restarts": sum(job.restarts for job in self.jobs),
         }
+
+
+def write_report(folder: Path, outcomes: Sequence[Outcome]) -> None:
+    """Write jobs.csv and summary.json."""
+    jobs_table(outcomes).to_csv(folder / "jobs.csv", index=False)
+    document = {"schema": "mltcp-cluster/1", "runs": [each.summary() for each in outcomes]}
+    (folder / "summary.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def jobs_table(outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """A row per job of each run; times in seconds since the start."""
+    rows = [
+        {"policy": outcome.policy, "treatment": outcome.treatment, "seed": outcome.seed}
+        | vars(job)
+        | {"completion_s": job.completion_s, "queueing_s": job.queueing_s}
+        for outcome in outcomes
+        for job in outcome.jobs
+    ]
+    return pd.DataFrame(rows)

@@ -18,7 +18,7 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
 from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
 from mltcp_tools.clusters.outcome import Done, Outcome
-from mltcp_tools.clusters.policies.speeds import efficiency
+from mltcp_tools.clusters.policies.plan import efficiency
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
 from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, View
@@ -144,7 +144,6 @@ class ClusterSimulator:
                 self._lend(instant[1])
                 instant = next(instants, None)
             self._outcome.makespan_s = self._now_s
-            self._outcome.events = self._engine.counters()["events"]
             self._apply(self._policy.decide(self._view()))
             every_s = self._policy.round_s
             if every_s is not None:
@@ -196,7 +195,6 @@ class ClusterSimulator:
                 mean_s,
                 mean_s / state.isolated_s,
                 tally.restarts,
-                state.isolated_total_s * state.job.gpus,
             )
         )
 

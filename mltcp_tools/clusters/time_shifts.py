@@ -64,14 +64,16 @@ def score(topology: Topology, jobs: Sequence[Sharing], around: int) -> float:
     return worst
 
 
-def pair_plan(topology: Topology, jobs: Sequence[Sharing]) -> tuple[float, float] | None:
-    """The score of two jobs on the links that they share, and the seconds by which the second one's
-    bursts then begin behind the first's; None without a plan."""
+def group_plan(
+    topology: Topology, jobs: Sequence[Sharing]
+) -> tuple[float, tuple[float, ...]] | None:
+    """The score of jobs on the links that they share, and the seconds by which bursts of all but
+    the first one then begin behind those of the first; None without a plan."""
     plan = _planned(topology, jobs)
     if plan is None:
         return None
-    first, second = (plan[1][job.name] for job in jobs)
-    return plan[0], (second.due_s - first.due_s) % first.period_s
+    first, *others = (plan[1][job.name] for job in jobs)
+    return plan[0], tuple((each.due_s - first.due_s) % first.period_s for each in others)
 
 
 def plan_time_shifts(topology: Topology, jobs: Sequence[Sharing]) -> dict[str, JobTimeShift]:

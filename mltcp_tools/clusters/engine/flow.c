@@ -177,14 +177,6 @@ void flow_time_shifts(struct flow *flow, uint32_t number, uint64_t period_ns, ui
 	flow->jobs[number].moment.due = due_ns;
 }
 
-void flow_slow(struct flow *flow, uint32_t number, double factor)
-{
-	if (flow->jobs[number].spec.slow == factor)
-		return;
-	bring_up(flow, number, flow->now);
-	flow->jobs[number].spec.slow = factor;
-}
-
 /* Takes the job with the lowest number from those that are done, so that no order of ours shows. */
 static uint32_t take_ended(struct flow *flow)
 {

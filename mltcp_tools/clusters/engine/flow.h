@@ -78,9 +78,6 @@ void flow_remove(struct flow *flow, uint32_t job);
 void flow_time_shifts(struct flow *flow, uint32_t job, uint64_t period_ns, uint64_t due_ns,
 		      uint64_t slack_ns);
 
-/* What of the present iteration's phases is to come is unchanged; later phases take factor times. */
-void flow_slow(struct flow *flow, uint32_t job, double factor);
-
 /* Go on until then, or until a job is done: its number, or -1. */
 int64_t flow_run(struct flow *flow, uint64_t until_ns);
 uint64_t flow_now(const struct flow *flow);

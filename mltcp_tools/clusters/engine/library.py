@@ -198,10 +198,6 @@ class FlowSimulator:
         away."""
         self._lib.flow_time_shifts(self._flow, job, _ns(period_s), _ns(due_s), _ns(slack_s))
 
-    def slow(self, job: int, factor: float) -> None:
-        """Let the job compute `factor` times as long from its next phase on: a straggler."""
-        self._lib.flow_slow(self._flow, job, factor)
-
     def run(self, until_s: float) -> int | None:
         """Go on until then, or until a job is done: its number, or None."""
         done = int(self._lib.flow_run(self._flow, _ns(until_s)))

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.policies.orders import start_in_order
 from mltcp_tools.clusters.policies.placing import take
-from mltcp_tools.clusters.policies.plan import ROUND_S, decide
-from mltcp_tools.clusters.policies.speeds import speed
+from mltcp_tools.clusters.policies.plan import ROUND_S, decide, speed
 from mltcp_tools.clusters.view import RESTART_S, Decision, View
 
 

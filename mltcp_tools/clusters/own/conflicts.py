@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The pairs of jobs that slow each other most, the link, and what would avoid it.
+"""The jobs that slow each other most, the link, and what would avoid it.
 
-The log is simulated as it was; each pair's loss is the time for which the two sent longer than
-alone because that link was full. For the worst pairs three remedies are tried: other servers that
-were free when the later job began; a shift of one job's iterations (Cassini's score); and MLTCP,
-packet by packet, as the flow model can't tell its gain from its own error. For packets a burst is
+The log is simulated as it was; a job's loss is the time for which it sent longer than alone because
+that link was full. The worst pairs, and up to GROUP jobs that all slow each other there, are
+conflicts. For the worst ones three remedies are tried: other servers that were free when the last
+job began; shifts of the others' iterations (Cassini's score); and MLTCP, packet by packet, as the
+flow model can't tell its gain from its own error. For packets a burst is
 shortened to BURST_QUEUES port queues, and computing and timeouts with it.
 """
 
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -28,13 +30,15 @@ from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.policies.placing import fitting, shape
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator, Losses
-from mltcp_tools.clusters.time_shifts import FITS, Sharing, pair_plan
+from mltcp_tools.clusters.time_shifts import FITS, Sharing, group_plan
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import Ints
 from mltcp_tools.clusters.workload import ClusterJob, Workload
 
 MOST = 10
 """Conflicts that are shown."""
+GROUP = 4
+"""Jobs of a conflict, at most."""
 BURST_QUEUES = 10
 _PACKET_RUNS = 5
 _ITERATIONS = 30
@@ -44,32 +48,34 @@ _SETTLED = 10
 
 @dataclass(frozen=True)
 class Conflict:
-    """Two jobs that slow each other on a link. hours: GPU hours that both lose there. places:
-    servers that were free for the later job when it began, on which it shares no link with the
-    other; empty: none. score: Cassini's for the two on their links, 1 if a shift makes them fit;
-    None: not known. shift_s: of the second job's bursts behind the first's. mltcp: share of both
-    jobs' iteration time that MLTCP saves by packets, negative where it costs, and half of its 95 %
-    interval.
+    """Jobs that slow each other on a link, in the order in which they began.
+
+    hours: GPU hours that they lose to each other there. places: servers that were free for the last
+    job when it began, on which it shares no link with the others; empty: none. score: Cassini's, 1
+    if shifts make the jobs fit; None: not known. shifts_s: of all but the first job, behind its
+    bursts. mltcp: share of the jobs' iteration time that MLTCP saves by packets, negative where it
+    costs, and half of its 95 % interval.
     """
 
     link: str
-    jobs: tuple[str, str]
-    models: tuple[str, str]
+    jobs: tuple[str, ...]
+    models: tuple[str, ...]
     hours: float
     places: tuple[str, ...]
     score: float | None
-    shift_s: float
+    shifts_s: tuple[float, ...]
     mltcp: float = 0.0
     mltcp_half: float = 0.0
 
     @property
     def remedies(self) -> tuple[str, str, str]:
         """Placement, shift and MLTCP in words."""
-        placed = f"{self.jobs[1]} on {', '.join(self.places)}" if self.places else "nothing free"
+        placed = f"{self.jobs[-1]} on {', '.join(self.places)}" if self.places else "nothing free"
         if self.score is None:
             shift = "not known"
         elif self.score >= FITS:
-            shift = f"by {format_seconds(self.shift_s)} (score {self.score:.3f})"
+            shifts = ", ".join(format_seconds(each) for each in self.shifts_s)
+            shift = f"by {shifts} (score {self.score:.3f})"
         else:
             shift = f"none fits (score {self.score:.3f})"
         shown = f"{100 * self.mltcp:+.1f}% ± {100 * self.mltcp_half:.1f}"
@@ -95,49 +101,74 @@ def conflicts(workload: Workload, base: str, most: int = MOST) -> list[Conflict]
     hours = {
         (link, a, b): lost_s * max(factors[a], factors[b]) / 3600
         for (link, a, b), lost_s in losses.by_pair.items()
+        if whole.jobs[a].placement and whole.jobs[b].placement
     }
     begun = {done.name: done.start_s for done in outcome.jobs}
     ended = {done.name: done.end_s for done in outcome.jobs}
     found: list[tuple[Conflict, str]] = []
-    placed = [key for key in hours if all(whole.jobs[number].placement for number in key[1:])]
-    for key in sorted(placed, key=lambda key: -hours[key])[:most]:
-        numbers = sorted(key[1:], key=lambda number: begun[short.jobs[number].name])
-        start_s = begun[short.jobs[numbers[1]].name]
+    for link, group, lost in islice(_groups(hours), most):
+        numbers = sorted(group, key=lambda number: begun[short.jobs[number].name])
+        start_s = begun[short.jobs[numbers[-1]].name]
         free = whole.topology.gpus_of.copy()
         for number, job in enumerate(whole.jobs):
-            if begun[job.name] <= start_s < ended[job.name] and number != numbers[1]:
+            if begun[job.name] <= start_s < ended[job.name] and number != numbers[-1]:
                 for server, gpus in job.placement:
                     free[server] -= gpus
-        found.append(_conflict(whole, key[0], numbers, hours[key], free))
-    # The packet simulator lets other threads run; pairs of the same models are one experiment.
+        found.append(_conflict(whole, link, numbers, lost, free))
+    # The packet simulator lets other threads run; groups of the same models are one experiment.
     experiments = list({experiment for _, experiment in found})
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         saved = dict(zip(experiments, pool.map(_by_packets, experiments), strict=True))
-    return [
+    tried = [
         replace(each, mltcp=saved[experiment][0], mltcp_half=saved[experiment][1])
         for each, experiment in found
     ]
+    return sorted(tried, key=lambda each: -each.hours)
+
+
+def _groups(hours: Mapping[tuple[int, int, int], float]) -> Iterator[tuple[int, list[int], float]]:
+    """Links, up to GROUP jobs that all slow each other there, and their loss; about the worst
+    first."""
+    left = dict(hours)
+    while left:
+        link, *group = max(left, key=lambda key: left[key])
+        others = {number for where, *pair in left if where == link for number in pair}
+        for number in sorted(others - {*group}, key=lambda n: -_with(left, link, group, n)):
+            if len(group) < GROUP and _with(left, link, group, number):
+                group.append(number)
+        own = [key for key in left if key[0] == link and {*key[1:]} <= {*group}]
+        yield link, group, sum(left.pop(key) for key in own)
+
+
+def _with(
+    hours: Mapping[tuple[int, int, int], float], link: int, group: Sequence[int], number: int
+) -> float:
+    """The loss of a job and those of a group to each other; 0 unless all of them have one."""
+    found = [hours.get((link, min(number, each), max(number, each)), 0.0) for each in group]
+    return sum(found) if all(found) else 0.0
 
 
 def _conflict(
     workload: Workload, link: int, numbers: Sequence[int], hours: float, free: Ints
 ) -> tuple[Conflict, str]:
-    """The conflict of two jobs, the later one last, and the experiment for MLTCP."""
+    """The conflict of jobs, the last one last, and the experiment for MLTCP."""
     topology, jobs = workload.topology, [workload.jobs[number] for number in numbers]
     phases = [
         phases_of(job.model, topology, dict(job.placement), number)
         for job, number in zip(jobs, numbers, strict=True)
     ]
-    sharing = [Sharing(str(n), own) for n, own in zip(numbers, phases, strict=True)]
-    plan = pair_plan(topology, sharing)
+    plan = group_plan(
+        topology, [Sharing(str(n), own) for n, own in zip(numbers, phases, strict=True)]
+    )
+    others = [phase for own in phases[:-1] for phase in own]
     found = Conflict(
         list(topology.network.links)[link],
-        (jobs[0].name, jobs[1].name),
-        (jobs[0].model.name, jobs[1].model.name),
+        tuple(job.name for job in jobs),
+        tuple(job.model.name for job in jobs),
         hours,
-        _apart(topology, jobs[1], numbers[1], phases[0], free),
+        _apart(topology, jobs[-1], numbers[-1], others, free),
         None if plan is None else plan[0],
-        0.0 if plan is None else plan[1],
+        () if plan is None else plan[1],
     )
     return found, _experiment(topology, link, jobs, phases)
 
@@ -145,7 +176,7 @@ def _conflict(
 def _apart(
     topology: Topology, job: ClusterJob, number: int, others: Sequence[Phase], free: Ints
 ) -> tuple[str, ...]:
-    """Names of free servers on which the job shares no link with the other one's phases."""
+    """Names of free servers on which the job shares no link with the others' phases."""
     taken = {link >> 1 for phase in others for link in phase.crossings}
     leaves = topology.leaf_index
     orders = [np.flatnonzero(leaves == leaf) for leaf in range(topology.leaves)]
@@ -163,7 +194,7 @@ def _experiment(
     jobs: Sequence[ClusterJob],
     phases: Sequence[Sequence[Phase]],
 ) -> str:
-    """The two jobs with the link to themselves, both ways at once as rings send, as an experiment
+    """The jobs with the link to themselves, both ways at once as rings send, as an experiment
     of the packet simulator."""
     rate_bps = topology.network.rates_bps[2 * link]
     sent = [
@@ -186,10 +217,10 @@ def _experiment(
             "flows": job.model.flows,
             "direction": "both",
             "start": "random",
-            # So that both are there for about as long.
+            # So that all are there for about as long.
             "iterations": min(10 * _ITERATIONS, round(_ITERATIONS * max(alone_s) / own_s)),
         }
-        for name, job, size, own_s in zip("ab", jobs, sent, alone_s, strict=True)
+        for name, job, size, own_s in zip("abcd", jobs, sent, alone_s, strict=False)
     ]
     document = {
         "name": "conflict",

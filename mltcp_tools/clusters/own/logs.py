@@ -139,7 +139,7 @@ def models_of(names: Iterable[str]) -> dict[str, str]:
 
     Numbers behind the same beginning count jobs where they leave few out, of two or fewer from 0 or
     1 on; where they have leading zeros; or where they have five digits or more. So resnet-18 and
-    resnet-50 are two models.
+    resnet-50 are two models. So do numbers that are dense over all beginnings, each there once.
     """
     found = {name: name for name in names}
     begun: dict[str, dict[str, int]] = defaultdict(dict)
@@ -148,6 +148,9 @@ def models_of(names: Iterable[str]) -> dict[str, str]:
             begun[match[1]][name] = int(match[2])
             if len(match[2]) > 4 or (match[2][0] == "0" and len(match[2]) > 1):
                 found[name] = match[1]
+    every = [number for numbers in begun.values() for number in numbers.values()]
+    if len({*every}) == len(every) > 3 and max(every) - min(every) < 2 * len(every):
+        return found | {name: start for start, names in begun.items() for name in names}
     for beginning, numbers in begun.items():
         values = set(numbers.values())
         dense = max(values) - min(values) < 2 * len(values)

@@ -110,7 +110,7 @@ def conflict_rows(found: Sequence[Conflict], gpu_hours: float) -> list[list[str]
     rows = [["link", "jobs", "GPU hours lost", "other servers", "time shift", "MLTCP, by packets"]]
     for each in found:
         lost = f"{each.hours:,.2f} ({each.hours / gpu_hours:.2%})"
-        rows.append([each.link, " and ".join(each.jobs), lost, *each.remedies])
+        rows.append([each.link, ", ".join(each.jobs), lost, *each.remedies])
     return rows
 
 
@@ -119,17 +119,18 @@ def conflict_sentence(found: Sequence[Conflict], gpu_hours: float, unknown: bool
     if unknown:
         return "Which jobs conflict isn't known as long as nobody says how much they communicate."
     if not found:
-        return "No two jobs slow each other on a link."
+        return "No jobs slow each other on a link."
     lost = sum(each.hours for each in found)
     placed = sum(bool(each.places) for each in found)
     shifted = sum(each.remedies[1].startswith("by") for each in found)
+    unfit = sum(each.remedies[1].startswith("none") for each in found)
     saved = sum(each.remedies[2].startswith("saves") for each in found)
     cost = sum(each.remedies[2].startswith("costs") for each in found)
     worst = counted(len(found), "worst conflict")
     return (
         f"The {worst} lost {lost:,.2f} GPU hours, {lost / gpu_hours:.2%} of all. Free servers would"
-        f" have avoided {placed}, a time shift {shifted}; MLTCP shortens iterations in {saved} and"
-        f" lengthens them in {cost}."
+        f" have avoided {placed}, time shifts {shifted}; no shift helps in {unfit}. MLTCP shortens"
+        f" iterations in {saved} and lengthens them in {cost}."
     )
 
 

@@ -95,16 +95,6 @@ def test_a_job_with_time_shifts_waits_for_them() -> None:
         assert ends == pytest.approx(first + 0.25 * np.arange(len(ends)))
 
 
-def test_slow_lengthens_computing_from_the_next_phase_on() -> None:
-    simulator = FlowSimulator([GBIT], FAIR)
-    number = simulator.add(job(0.1, 12_500_000, {0: 1.0}, iterations=3), record=True)
-    assert simulator.run(0.25) is None
-    simulator.slow(number, 2.0)
-    simulator.run(10.0)
-    times = simulator.iterations(number)
-    assert times[:, 1] - times[:, 0] == pytest.approx([0.2, 0.2, 0.3])
-
-
 def random_jobs(seed: int, links: int) -> list[FlowJob]:
     """Jobs of a few kinds over some links, the last of them over a link of its own."""
     draw = np.random.default_rng(seed)
@@ -145,7 +135,6 @@ def test_counted_iterations_change_nothing(seed: int, rule: Rule) -> None:
         story: list[object] = []
         simulator.run(111.1)
         story.append([simulator.stats(number) for number in numbers])
-        simulator.slow(numbers[3], 1.5)
         simulator.run(130.0)
         simulator.remove(numbers[5])
         numbers.pop(5)

@@ -70,6 +70,7 @@ def test_text_that_is_no_list_of_hosts_is_refused(text: str) -> None:
         (["a-11", "a-12", "a-13", "a-15"], ["a"] * 4),
         (["llama-3.2-1", "llama-3.2-2"], ["llama-3.2"] * 2),
         (["42", "-7"], ["42", "-7"]),
+        (["bert-81", "vgg16-82", "bert-84", "t5-85"], ["bert", "vgg16", "bert", "t5"]),
     ],
 )
 def test_only_numbers_that_count_jobs_are_cut(names: list[str], models: list[str]) -> None:
