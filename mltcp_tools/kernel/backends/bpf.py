@@ -289,7 +289,7 @@ class BpfBackend(Backend):
     def delete_job(self, job_id: int) -> None:
         with pinned("mltcp_jobs") as jobs:
             if not 1 <= job_id < 2**32 or not jobs.delete(self.home.key(job_id)):
-                raise checks.no_such_job(job_id)
+                raise checks.no_job(job_id)
 
     def jobs(self) -> list[Job]:
         if not is_pinned("mltcp_jobs"):

@@ -44,13 +44,8 @@ def loaded_already(names: Sequence[str]) -> BusyError:
 
 
 def no_job(job_id: int) -> UsageError:
-    """Return the error for tagging sockets with a job that isn't set."""
-    return UsageError(f"There is no job {job_id}; set it before tagging sockets.")
-
-
-def no_such_job(job_id: int) -> UsageError:
-    """Return the error for deleting a job that isn't set."""
-    return UsageError(f"There is no job {job_id}.")
+    """Return the error for a job that isn't set."""
+    return UsageError(f"There is no job {job_id}; `mltcp status` shows those that are set.")
 
 
 def check_unused(backend: str, sockets: Collection[Flow | Driven], names: Collection[str]) -> None:

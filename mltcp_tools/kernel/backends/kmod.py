@@ -313,12 +313,12 @@ class KmodBackend(Backend):
 
     def delete_job(self, job_id: int) -> None:
         if not 1 <= job_id < 2**32:
-            raise checks.no_such_job(job_id)
+            raise checks.no_job(job_id)
         try:
             self._socket().request(Command.JOB_DEL, {Attribute.JOB_ID: struct.pack("=I", job_id)})
         except NetlinkError as error:
             if error.errno == errno.ENOENT:
-                raise checks.no_such_job(job_id) from error
+                raise checks.no_job(job_id) from error
             raise explain(error, f"Deleting job {job_id}") from error
 
     def jobs(self) -> list[Job]:

@@ -146,19 +146,13 @@ def _decode(data: bytes) -> TcpSocket:
         data, _HEADER.size
     )
     name, sent, retransmitted, received = "", 0, 0, 0
-    at = _MESSAGE_SIZE
-    while at + _ATTRIBUTE.size <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, at)
-        if length < _ATTRIBUTE.size or at + length > len(data):
-            raise _refused(errno.EPROTO)
-        begin, size = at + _ATTRIBUTE.size, length - _ATTRIBUTE.size
+    for kind, begin, size in _attributes(data):
         if kind == _CONG:
             name = data[begin : begin + size].partition(b"\0")[0].decode(errors="replace")
         elif kind == _INFO:
             received = _counter(data, begin, size, _BYTES_RECEIVED)
             sent = _counter(data, begin, size, _BYTES_SENT)
             retransmitted = _counter(data, begin, size, _BYTES_RETRANS)
-        at += (length + 3) & ~3
     return TcpSocket(
         inode=inode,
         cookie=cookie,
@@ -206,16 +200,26 @@ def _progress(data: bytes) -> Progress | None:
     """Return the progress that an answer tells; None for one without it, as of a socket that isn't
     connected.
     """
-    offset = _MESSAGE_SIZE
-    while offset + 4 <= len(data):
-        size, kind = struct.unpack_from("=HH", data, offset)
-        if kind == _INFO and size >= 4 + _PROGRESS.size and offset + size <= len(data):
-            since_data, since_ack, again, acked, received = _PROGRESS.unpack_from(data, offset + 4)
-            bytes_again = _counter(data, offset + 4, size - 4, _BYTES_RETRANS)
+    for kind, begin, size in _attributes(data):
+        if kind == _INFO and size >= _PROGRESS.size:
+            since_data, since_ack, again, acked, received = _PROGRESS.unpack_from(data, begin)
+            bytes_again = _counter(data, begin, size, _BYTES_RETRANS)
             quiet_s = min(since_data, since_ack) / 1000
             return Progress(acked, received, bytes_again, again, quiet_s)
-        offset += max(4, (size + 3) & ~3)
     return None
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the type of each attribute of a message, and where its content begins and how long
+    it is.
+    """
+    at = _MESSAGE_SIZE
+    while at + _ATTRIBUTE.size <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, at)
+        if length < _ATTRIBUTE.size or at + length > len(data):
+            raise _refused(errno.EPROTO)
+        yield kind, at + _ATTRIBUTE.size, length - _ATTRIBUTE.size
+        at += (length + 3) & ~3
 
 
 def _counter(data: bytes, begin: int, size: int, offset: int) -> int:

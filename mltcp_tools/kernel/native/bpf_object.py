@@ -74,13 +74,6 @@ class BpfObject(Closing):
         lib.call.bpf_link__disconnect(link)
         lib.call.bpf_link__destroy(link)
 
-    def attach_to_cgroup(self, program: str, cgroup: int, kind: int) -> None:
-        """Attach a program, next to others, to the cgroup open as a descriptor; it stays there
-        until the cgroup is removed. kind: of enum bpf_attach_type."""
-        flags = 2  # BPF_F_ALLOW_MULTI
-        result = library().call.bpf_prog_attach(self.program_fd(program), cgroup, kind, flags)
-        check(result, f"attaching {program}")
-
     def link_to_cgroup(self, program: str, cgroup: int) -> Callable[[], None]:
         """Attach a program to the cgroup open as a descriptor; it ends with a call of the result,
         with the object, or with this process."""

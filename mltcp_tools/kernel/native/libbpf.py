@@ -63,7 +63,6 @@ void *bpf_program__attach_xdp(const void *program, int ifindex);
 int bpf_map_create(int type, const char *name, uint32_t key_size, uint32_t value_size,
                    uint32_t max_entries, const void *opts);
 void *bpf_map__attach_struct_ops(const void *map);
-int bpf_prog_attach(int program_fd, int target_fd, int type, unsigned int flags);
 void *bpf_program__attach_iter(const void *program, const struct bpf_iter_attach_opts *opts);
 int bpf_link__fd(const void *link);
 void bpf_link__disconnect(void *link);

@@ -56,15 +56,13 @@ def compile_program(name: str) -> Any:
         raise HostError(f"bcc can't be imported; {how_to_bring_bcc()}.") from error
     folder = source_root() / "bpf"
     source = (folder / f"{name}.bcc.c").read_bytes()
-    said = []
-    for headers in (_small_headers, contextlib.nullcontext):
-        with headers(), _silence() as output:
-            try:
-                return bpf(text=source, cflags=[f"-I{folder}"])
-            except Exception as error:  # bcc raises Exception itself
-                output.seek(0)
-                said.append(_reason(output.read().decode(errors="replace"), error))
-    raise HostError(f"bcc can't compile or load {name}.bcc.c: {said[0]}")
+    with _small_headers(), _silence() as output:
+        try:
+            return bpf(text=source, cflags=[f"-I{folder}"])
+        except Exception as error:  # bcc raises Exception itself
+            output.seek(0)
+            why = _reason(output.read().decode(errors="replace"), error)
+    raise HostError(f"bcc can't compile or load {name}.bcc.c: {why}")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import struct
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.clsact import add_egress
-from mltcp_tools.kernel.native.bpf_maps import CGROUP_SOCK_OPS, BpfMap
+from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
 from mltcp_tools.kernel.native.rate import pack_params
@@ -63,7 +63,7 @@ class RatesSession(Session):
                 self._add_hop(BOTTLENECK, _hop_link(link))
         programs = self._stack.enter_context(BpfObject(build_object("feedback"), PIN_ROOT))
         cgroup = self._stack.enter_context(cgroups.joined(f"{PREFIX}{self._context.run_id()}"))
-        programs.attach_to_cgroup("feedback", cgroup, CGROUP_SOCK_OPS)
+        programs.link_to_cgroup("feedback", cgroup)
 
     def _add_hop(self, interface: str, link: bytes) -> None:
         """Have a link say how busy it is; link: struct mltcp_hop_link."""
