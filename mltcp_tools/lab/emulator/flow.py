@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from mltcp_tools.base.errors import HostError, MltcpError, UsageError
 from mltcp_tools.lab.emulator.job import Direction, JobSpec
 from mltcp_tools.lab.emulator.protocol import (
-    SESSION_BYTES,
     BurstHeader,
     Confirmation,
     Hello,
@@ -128,16 +126,13 @@ def connect_flows(spec: JobSpec, peer: Peer) -> tuple[list[Flow], str]:
 
     Raises UsageError (unknown host), HostError (congestion control) or MltcpError (no server).
     """
-    session = os.urandom(SESSION_BYTES)
     flows: list[Flow] = []
     where = "while connecting"
     try:
         for index in range(spec.flows):
             flow = Flow(index, _open(spec.cc, peer))
             flows.append(flow)
-            hello = Hello(
-                session, index, spec.flows, spec.direction, spec.cc or "", spec.chunk or 0
-            )
+            hello = Hello(spec.direction, spec.cc or "", spec.chunk or 0)
             with peer.errors(where):
                 flow.sock.sendall(hello.pack())
         for flow in flows:

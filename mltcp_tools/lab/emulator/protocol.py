@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.lab.emulator.job import DIRECTIONS, MAX_BYTES, MAX_FLOWS, MIN_SHARE
+from mltcp_tools.lab.emulator.job import DIRECTIONS, MAX_BYTES, MIN_SHARE
 
-VERSION = 3
-SESSION_BYTES = 16
+VERSION = 4
 
 _HELLO_MAGIC = b"MLTCPemu"
 _WELCOME_MAGIC = b"MLTCPsrv"
@@ -47,17 +46,14 @@ def _fields(layout: struct.Struct, data: bytes, magic: bytes) -> tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Hello:
-    """Opens a flow: flow number `flow` (from 0) of `flows`, of the client run named by `session`.
+    """Opens a flow.
 
     `cc` is the congestion control the server shall use where it sends; empty for its default.
     `chunk`: bytes that each end sends at a time; 0 for all.
     """
 
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct(f"!8sBBHH{SESSION_BYTES}s16sI")
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("!8sBB16sI")
 
-    session: bytes
-    flow: int
-    flows: int
     direction: str
     cc: str
     chunk: int = 0
@@ -67,9 +63,6 @@ class Hello:
             _HELLO_MAGIC,
             VERSION,
             DIRECTIONS.index(self.direction),
-            self.flow,
-            self.flows,
-            self.session,
             self.cc.encode(),
             self.chunk,
         )
@@ -83,13 +76,13 @@ class Hello:
                 f"it speaks version {version[0]} of the protocol and this side version {VERSION}; "
                 "run the same mltcp release on both"
             )
-        _, direction, flow, flows, session, cc, chunk = _fields(cls.LAYOUT, data, _HELLO_MAGIC)
+        _, direction, cc, chunk = _fields(cls.LAYOUT, data, _HELLO_MAGIC)
         name = cc.rstrip(b"\0")
-        if direction >= len(DIRECTIONS) or not 0 <= flow < flows <= MAX_FLOWS:
-            raise ProtocolError("it asked for an impossible flow")
+        if direction >= len(DIRECTIONS):
+            raise ProtocolError("it asked for an impossible direction")
         if _CC_NAME.fullmatch(name) is None:
             raise ProtocolError("it asked for an impossible congestion control")
-        return cls(session, flow, flows, DIRECTIONS[direction], name.decode(), chunk)
+        return cls(DIRECTIONS[direction], name.decode(), chunk)
 
 
 @dataclass(frozen=True)

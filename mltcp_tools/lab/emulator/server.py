@@ -12,7 +12,6 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from mltcp_tools.base.errors import HostError, UsageError
@@ -49,25 +48,14 @@ class _Stage(Enum):
     CONFIRMATION = auto()
 
 
-@dataclass
-class _Session:
-    """One client run: the flows that sent the same session name."""
-
-    peer: str
-    flows: int
-    started: float
-    connected: set[int] = field(default_factory=set)
-    seen: int = 0
-    bytes: int = 0
-    broken: str | None = None
-
-
 class _Connection:
     """One flow, and where it stands in the protocol."""
 
     def __init__(self, sock: socket.socket, peer: str, now: float) -> None:
         self.sock = sock
         self.peer = peer
+        self.started = now
+        self.bytes = 0
         self.stage = _Stage.HELLO
         self.incoming = Incoming(record=Hello.LAYOUT.size)
         self.outgoing = Outgoing()
@@ -115,7 +103,6 @@ class Server:
         self._control = control
         self._selector = selectors.DefaultSelector()
         self._connections: set[_Connection] = set()
-        self._sessions: dict[bytes, _Session] = {}
         self._finished = False
         self._capacity = raise_descriptor_limit()
         self._refused = 0
@@ -247,9 +234,6 @@ class Server:
     def _hello(self, connection: _Connection) -> bool:
         """Answer the hello; False when it is refused."""
         hello = Hello.unpack(connection.incoming.record)
-        session = self._sessions.get(hello.session)
-        if session and (hello.flow in session.connected or hello.flows != session.flows):
-            raise ProtocolError("it asked for a flow that is taken")
         try:
             if hello.direction == "both" and hello.cc:
                 # Setting an unknown name as root makes the kernel load a module of that name:
@@ -261,15 +245,9 @@ class Server:
             connection.outgoing = Outgoing(Welcome(False, str(error)).pack())
             self._log(f"{connection.peer} refused: {error}")
             return False
-        if session is None:
-            session = _Session(connection.peer, hello.flows, time.monotonic())
-            self._sessions[hello.session] = session
-        session.connected.add(hello.flow)
-        session.seen += 1
         connection.hello = hello
         connection.outgoing = Outgoing(Welcome(True).pack())
-        if session.seen == session.flows:
-            self._log(f"{session.peer} connected: {session.flows} flow(s)")
+        self._log(f"{connection.peer} connected")
         return True
 
     def _begin_burst(self, connection: _Connection) -> None:
@@ -287,8 +265,7 @@ class Server:
         retransmits = read_tcp_info(connection.sock).retransmits
         confirmation = Confirmation(header.number, header.up, retransmits)
         connection.outgoing = Outgoing(confirmation.pack())
-        assert connection.hello is not None
-        self._sessions[connection.hello.session].bytes += header.up + header.down
+        connection.bytes += header.up + header.down
 
     def _drop(self, connection: _Connection, reason: str | None) -> None:
         """Close a connection; `reason` says what was wrong, None that nothing was."""
@@ -299,15 +276,9 @@ class Server:
             if reason is not None:
                 self._log(f"{connection.peer} dropped: {reason}")
             return
-        session = self._sessions[connection.hello.session]
-        session.connected.discard(connection.hello.flow)
-        session.broken = session.broken or reason
-        if not session.connected:
-            self._end_session(connection.hello.session, session)
-
-    def _end_session(self, name: bytes, session: _Session) -> None:
-        del self._sessions[name]
-        seconds = time.monotonic() - session.started
-        ending = "finished" if session.broken is None else f"lost ({session.broken})"
-        self._log(f"{session.peer} {ending}: {format_bytes(session.bytes)} in {seconds:.1f} s")
-        self._finished = self._one_off
+        seconds = time.monotonic() - connection.started
+        ending = "finished" if reason is None else f"lost ({reason})"
+        size = format_bytes(connection.bytes)
+        self._log(f"{connection.peer} {ending}: {size} in {seconds:.1f} s")
+        others = any(each.hello for each in self._connections)
+        self._finished = self._one_off and not others

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import threading
@@ -24,7 +23,7 @@ def _name(sock: socket.socket) -> str:
 
 
 def _hello(direction: str = "send") -> bytes:
-    return Hello(os.urandom(16), 0, 1, direction, "").pack()
+    return Hello(direction, "").pack()
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,6 @@ def _hello(direction: str = "send") -> bytes:
         (_hello() + BurstHeader(1, 1000, 0).pack() + b"x", "middle of an exchange"),
         (_hello()[:20], "middle of an exchange"),
     ],
-    # The bytes name a random session, and test processes that run in parallel must agree on names.
     ids=["http", "zeros", "zeros-later", "too-many", "down", "extra", "cut-short"],
 )
 def test_garbage_is_logged_and_survived(
@@ -67,16 +65,6 @@ def test_client_that_does_not_read_is_dropped(server: Emulator, port: int) -> No
         sock.sendall(_hello("both") + BurstHeader(1, 1000, 1 << 40).pack())
         server.wait_for(f"{_name(sock)} lost \\(")
     assert len(run(port).iterations) == 3
-
-
-def test_flow_number_taken(server: Emulator, port: int) -> None:
-    hello = _hello()
-    with socket.create_connection(("127.0.0.1", port)) as first:
-        first.sendall(hello)
-        first.recv(Welcome.LAYOUT.size, socket.MSG_WAITALL)
-        with socket.create_connection(("127.0.0.1", port)) as second:
-            second.sendall(hello)
-            server.wait_for(f"{_name(second)} dropped: it asked for a flow that is taken")
 
 
 def test_nobody_listens() -> None:
@@ -186,4 +174,4 @@ def test_one_off_server_ends_by_itself() -> None:
     run(server.port, flows=3)
     thread.join(timeout=30)
     assert not thread.is_alive()
-    assert "finished: 900 kB" in log[-1]
+    assert [line for line in log if "finished: 300 kB" in line] == log[-3:]

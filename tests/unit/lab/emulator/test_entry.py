@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import threading
 
@@ -116,7 +115,7 @@ def test_unknown_congestion_control(port: int) -> None:
 
 
 def test_server_names_what_it_lacks(port: int) -> None:
-    hello = Hello(os.urandom(16), 0, 1, "both", "nosuch")
+    hello = Hello("both", "nosuch")
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.sendall(hello.pack())
         answer = Welcome.unpack(sock.recv(Welcome.LAYOUT.size, socket.MSG_WAITALL))

@@ -20,7 +20,7 @@ from mltcp_tools.lab.emulator.protocol import (
 )
 from mltcp_tools.lab.emulator.stream import CHUNK, Incoming, Outgoing, PeerClosed
 
-HELLO = Hello(b"0123456789abcdef", 3, 8, "both", "mltcp_cubic")
+HELLO = Hello("both", "mltcp_cubic")
 RECORDS = [
     HELLO,
     Welcome(True, "cubic"),
@@ -59,18 +59,9 @@ def test_other_version_is_named() -> None:
         Hello.unpack(bytes(data))
 
 
-@pytest.mark.parametrize(
-    "hello",
-    [
-        Hello(b"s" * 16, 8, 8, "send", ""),
-        Hello(b"s" * 16, 0, 0, "send", ""),
-        Hello(b"s" * 16, 0, 60000, "send", ""),
-        Hello(b"s" * 16, 0, 1, "send", "../../x"),
-    ],
-)
-def test_impossible_hello(hello: Hello) -> None:
+def test_impossible_hello() -> None:
     with pytest.raises(ProtocolError, match="impossible"):
-        Hello.unpack(hello.pack())
+        Hello.unpack(Hello("send", "../../x").pack())
 
 
 @pytest.mark.parametrize("size", [1, 63, (1 << 40) + 1, (1 << 64) - 1])
