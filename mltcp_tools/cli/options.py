@@ -112,9 +112,16 @@ SSH = "ssh -o BatchMode=yes -o LogLevel=ERROR -o ServerAliveInterval=10"
 
 def served(host: str, role: str, *words: str) -> list[str]:
     """Return the command line that serves this command's `role` on a host (`mltcp serve`)."""
-    ssh = os.environ.get("MLTCP_SSH") or SSH
-    remote = os.environ.get("MLTCP_REMOTE") or "mltcp"
-    return [*shlex.split(ssh), host, *shlex.split(remote), "serve", role, *words]
+    ssh, remote = _of_environment("MLTCP_SSH", SSH), _of_environment("MLTCP_REMOTE", "mltcp")
+    return [*ssh, host, *remote, "serve", role, *words]
+
+
+def _of_environment(name: str, default: str) -> list[str]:
+    """The words of a command that the environment may name."""
+    try:
+        return shlex.split(os.environ.get(name) or default)
+    except ValueError as error:
+        raise UsageError(f"{name} in the environment is no command: {error}.") from None
 
 
 def _burst(text: object) -> int:

@@ -130,3 +130,6 @@ def test_other_versions_and_hosts_out_of_reach_are_said(
     assert main(["trial", "--host", "a", "--job", "x"]) == 1
     assert f"this host has mltcp-tools {__version__} and the trial 0" in capsys.readouterr().err
     assert main(["trial"]) == 2
+    monkeypatch.setenv("MLTCP_REMOTE", "sudo 'mltcp")
+    assert main(["trial", "--host", "a", "--job", "x"]) == 2
+    assert "MLTCP_REMOTE in the environment is no command" in capsys.readouterr().err
