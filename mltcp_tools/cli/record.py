@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import click
@@ -20,6 +21,10 @@ from mltcp_tools.cli.options import (
 )
 from mltcp_tools.cli.text import examples
 from mltcp_tools.kernel.backends import get_backend
+
+_DETECTION_S = 60.0
+_LEAST_DETECTION_S = 10.0
+"""Longest time to wait for iterations to be detected, of any recording and of a short one."""
 
 
 @click.command(
@@ -67,7 +72,7 @@ def command(
     so MLTCP need not be loaded: a way to measure a job before attaching it. Needs root.
     """
     from mltcp_tools.live.observe.record import record
-    from mltcp_tools.live.observe.record_passive import record_outside
+    from mltcp_tools.live.observe.record_passive import record_passive
 
     def until(counts: dict[str, int], elapsed_s: float) -> bool:
         if duration is not None and elapsed_s >= duration:
@@ -80,7 +85,9 @@ def command(
             raise UsageError(
                 f"Give a TARGET for {plain[0]}, too: either all jobs have one, or none."
             )
-        counts = record_outside(folder, wanted, until)
+        # A short recording fails soon where no iterations show.
+        patience_s = max(_LEAST_DETECTION_S, min(duration or math.inf, _DETECTION_S))
+        counts = record_passive(folder, wanted, until, patience_s)
     else:
         counts = record(folder, get_backend(backend), names, until)
     if not any(counts.values()):

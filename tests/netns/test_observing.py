@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
+from netns.connected import holder
 from netns.following import BURST, rules, shown
 from netns.trainings import agent, training
 from support.waiting import wait_for
@@ -48,6 +49,15 @@ def test_a_recording_is_a_run_folder_that_report_reads(
     assert run.environment["outcome"] == "finished"
     assert run.problems == []
     assert "recorded: Attached jobs" in shown(capsys, "report", str(tmp_path / "run"))
+
+
+def test_short_recording_of_a_silent_job_fails_soon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with holder(1) as held:
+        words = ["lab", "record", "-o", str(tmp_path / "run"), "--job", f"a={held.pid}"]
+        assert main([*words, "--duration", "2s"]) == 1
+    assert "in 10 s its connections moved nothing" in capsys.readouterr().err
 
 
 def test_watching_and_recording_without_an_agent(

@@ -30,8 +30,8 @@ _REQUEST = struct.Struct("=BBBxI48x")
 """struct inet_diag_req_v2 (linux/inet_diag.h), of any addresses and ports."""
 
 _REQUEST_ONE = 0x1
-_ONE = struct.Struct("=BBBxI4s16s16s4xQ")
-"""The same of one socket: ports and addresses as on the wire, any interface, and the cookie."""
+_ONE = struct.Struct("=BBBxI4s16s16sIQ")
+"""The same of one socket: ports and addresses as on the wire, its interface, and the cookie."""
 
 _COOKIE = struct.Struct("=Q")
 _COOKIE_AT = _HEADER.size + 44
@@ -50,9 +50,9 @@ _INODE_AT = _HEADER.size + 68
 _MESSAGE_SIZE = _HEADER.size + 72
 """struct inet_diag_msg, whose last field is the inode."""
 
-_MESSAGE = struct.Struct("=BB2x2s2s16s16s4xQ16xI")
+_MESSAGE = struct.Struct("=BB2x2s2s16s16sIQ16xI")
 """The parts of struct inet_diag_msg (linux/inet_diag.h) that matter: family, state, ports and
-addresses as on the wire, cookie, inode."""
+addresses as on the wire, interface, cookie, inode."""
 
 _ATTRIBUTE = struct.Struct("=HH")
 """struct nlattr: its length with this head, and its type."""
@@ -81,6 +81,8 @@ class TcpSocket:
     connection is a v4-mapped one; the remote one of a listening socket is all zero. state: name of
     the TCP state, such as established, listen, close-wait. bytes_sent, bytes_received: since the
     connection began, each byte once, however often it was sent again; bytes_again: those besides.
+    interface: index of the one that it is bound to, by its program, a VRF, or the scope of a
+    link-local address; 0 for none.
     """
 
     inode: int
@@ -92,6 +94,7 @@ class TcpSocket:
     bytes_sent: int = 0
     bytes_received: int = 0
     bytes_again: int = 0
+    interface: int = 0
 
 
 @dataclass(frozen=True)
@@ -142,8 +145,8 @@ def tcp_sockets_running(diag: socket.socket, names: Collection[str]) -> list[Tcp
 
 def _decode(data: bytes) -> TcpSocket:
     """The socket of a message."""
-    family, state, local_port, remote_port, local, remote, cookie, inode = _MESSAGE.unpack_from(
-        data, _HEADER.size
+    family, state, local_port, remote_port, local, remote, interface, cookie, inode = (
+        _MESSAGE.unpack_from(data, _HEADER.size)
     )
     name, sent, retransmitted, received = "", 0, 0, 0
     for kind, begin, size in _attributes(data):
@@ -163,6 +166,7 @@ def _decode(data: bytes) -> TcpSocket:
         bytes_sent=sent - retransmitted,
         bytes_received=received,
         bytes_again=retransmitted,
+        interface=interface,
     )
 
 
@@ -170,7 +174,6 @@ def progress(diag: socket.socket, wanted: Iterable[TcpSocket]) -> dict[int, Prog
     """Return the progress of these connections by cookie, without those that have closed.
 
     Each is looked up by its addresses, which takes microseconds however many sockets a host has.
-    One that is bound to an interface isn't found.
     """
     found = {}
     rest = list(wanted)
@@ -189,9 +192,8 @@ def _request(number: int, sock: TcpSocket) -> bytes:
     local, remote = (ipaddress.ip_address(each[0]).packed for each in (sock.local, sock.remote))
     family = socket.AF_INET if len(local) == 4 else socket.AF_INET6
     ports = sock.local[1].to_bytes(2, "big") + sock.remote[1].to_bytes(2, "big")
-    body = _ONE.pack(
-        family, socket.IPPROTO_TCP, 1 << _INFO - 1, _STATES, ports, local, remote, sock.cookie
-    )
+    ends = (ports, local, remote, sock.interface, sock.cookie)
+    body = _ONE.pack(family, socket.IPPROTO_TCP, 1 << _INFO - 1, _STATES, *ends)
     size = _HEADER.size + len(body)
     return _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _REQUEST_ONE, number, 0) + body
 

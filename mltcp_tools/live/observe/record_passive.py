@@ -25,25 +25,24 @@ from mltcp_tools.live.observe.meter import Meter
 from mltcp_tools.live.observe.passive import Outside
 from mltcp_tools.live.observe.record import DESCRIBE_S, Recording
 
-_PATIENCE_S = 60.0
 
-
-def record_outside(
+def record_passive(
     folder: Path,
     wanted: Mapping[str, Sequence[str]],
     until: Callable[[dict[str, int], float], bool],
+    patience_s: float,
 ) -> dict[str, int]:
     """Record the jobs of these targets, by name, into the new folder; until: as for `record`.
 
-    Returns the iterations of each job. Raises outside.NoIterations where one shows none, MltcpError
-    where no process matches.
+    Returns the iterations of each job. Raises passive.NoIterations where one shows none within
+    patience_s, MltcpError where no process matches.
     """
     check_folder(folder)
     found = {name: sockets_to_attach(Target.parse(words), ())[0] for name, words in wanted.items()}
     jobs = {name: Job(number, name) for number, name in enumerate(found, start=1)}
     with Meter() as meter:
         outside = Outside(meter, lambda: None)
-        outside.learn(found, _PATIENCE_S)
+        outside.learn(found, patience_s)
         folder.mkdir(parents=True, exist_ok=True)
         start_s = described_s = time.monotonic()
         environment = Environment(folder)

@@ -23,12 +23,18 @@ BURST = 300_000
 
 
 @contextlib.contextmanager
-def sending(pause_s: float) -> Iterator[tuple[Socket, list[float]]]:
-    """A connection over which a thread sends bursts with pauses; when each had arrived."""
+def sending(pause_s: float, interface: str = "") -> Iterator[tuple[Socket, list[float]]]:
+    """A connection over which a thread sends bursts with pauses; when each had arrived.
+
+    interface: to which it is bound, if any.
+    """
     stop = threading.Event()
     done: list[float] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        sender = socket.create_connection(listener.getsockname())
+        sender = socket.socket()
+        if interface:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+        sender.connect(listener.getsockname())
         peer, _ = listener.accept()
     with sender, peer:
 
@@ -51,8 +57,10 @@ def sending(pause_s: float) -> Iterator[tuple[Socket, list[float]]]:
             thread.join()
 
 
-def test_iterations_are_those_that_were_sent() -> None:
-    with sending(0.25) as (sock, done), Meter() as meter:
+@pytest.mark.parametrize("interface", ["", "lo"])
+def test_iterations_are_those_that_were_sent(interface: str) -> None:
+    with sending(0.25, interface) as (sock, done), Meter() as meter:
+        assert sock.interface == (socket.if_nametoindex(interface) if interface else 0)
         outside = Outside(meter, lambda: None)
         learned = outside.learn({"a": [sock]}, 60.0)["a"]
         assert len(learned) >= 7
