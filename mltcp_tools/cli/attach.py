@@ -25,6 +25,7 @@ from mltcp_tools.kernel.congestion_controls import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.kernel.native.requirements import may_miscount
 from mltcp_tools.live.attach.access import DONE, Change
 from mltcp_tools.live.attach.classify import ALL, KINDS, Verdict
+from mltcp_tools.live.attach.egress import egress_of, notices
 from mltcp_tools.live.attach.selection import Target, select
 from mltcp_tools.live.attach.switch import attach_by_name, require_ready
 from mltcp_tools.live.attach.targets import sockets_to_attach
@@ -118,6 +119,8 @@ def command(
         _follow(target, name, given, congestion_control, kinds, backend)
         return
     sockets, left_alone = sockets_to_attach(target, kinds)
+    for notice in notices(sockets, egress_of(sockets)):
+        say(notice)
     kernel = get_backend(backend)
     job, changes = attach_by_name(
         sockets, name, given, congestion_control, kernel, dry_run, move=move

@@ -13,6 +13,7 @@ from mltcp_tools.base.units import endpoint, format_bytes
 from mltcp_tools.cli.options import TARGET_HELP, target_argument
 from mltcp_tools.cli.text import examples, printable, say, show_table
 from mltcp_tools.live.attach.classify import Verdict
+from mltcp_tools.live.attach.egress import Egress, egress_of, notices
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.targets import Seen, attached_jobs, look, look_for_training
 
@@ -21,6 +22,7 @@ _COLUMNS = (
     Column("KIND", left=True),
     Column("LOCAL", left=True, drop=3),
     Column("PEER", left=True),
+    Column("VIA", left=True, drop=6),
     Column("STATE", left=True, drop=5),
     Column("CC", left=True, drop=4),
     Column("SENT"),
@@ -48,7 +50,7 @@ def command(target: Target, as_json: bool) -> None:
         click.echo(json.dumps([_document(each, jobs) for each in seen], indent=2))
     else:
         for each in seen:
-            _show(each, jobs)
+            notes += _show(each, jobs)
     for note in (*notes, *unread):
         say(note)
     if not seen:
@@ -61,6 +63,7 @@ def command(target: Target, as_json: bool) -> None:
 
 def _document(seen: Seen, jobs: dict[int, str]) -> dict[str, object]:
     sockets = []
+    egress = egress_of([each.socket for each in seen.verdicts])
     for verdict in seen.verdicts:
         fields = dataclasses.asdict(verdict.socket)
         del fields["process"]
@@ -70,6 +73,8 @@ def _document(seen: Seen, jobs: dict[int, str]) -> dict[str, object]:
                 "kind": verdict.kind,
                 "reason": verdict.reason,
                 "carries_data": verdict.carries_data,
+                "stays_here": verdict.stays_here,
+                "egress": egress.get(verdict.socket.cookie, Egress()).interface,
                 "job": jobs.get(verdict.socket.cookie),
             }
         )
@@ -78,7 +83,8 @@ def _document(seen: Seen, jobs: dict[int, str]) -> dict[str, object]:
     return process | {"sockets": sockets}
 
 
-def _show(seen: Seen, jobs: dict[int, str]) -> None:
+def _show(seen: Seen, jobs: dict[int, str]) -> list[str]:
+    """Print a process; return what is worth a notice."""
     process = seen.process
     command = printable(" ".join(process.command)) or f"[{printable(process.name)}]"
     click.echo(f"{process.pid} {command}")
@@ -86,22 +92,25 @@ def _show(seen: Seen, jobs: dict[int, str]) -> None:
     click.echo(f"  user {process.uid}, cgroup {cgroup}, network namespace {process.netns}")
     if not seen.verdicts:
         click.echo("  no TCP sockets")
-        return
-    rows = [_row(verdict, jobs.get(verdict.socket.cookie, "-")) for verdict in seen.verdicts]
-    show_table(_COLUMNS, rows)
+        return []
+    sockets = [each.socket for each in seen.verdicts]
+    egress = egress_of(sockets)
+    show_table(_COLUMNS, [_row(each, jobs, egress) for each in seen.verdicts])
+    return notices(sockets, egress)
 
 
-def _row(verdict: Verdict, job: str) -> Row:
+def _row(verdict: Verdict, jobs: dict[int, str], egress: dict[int, Egress]) -> Row:
     sock = verdict.socket
     return (
         str(sock.fd),
-        Cell(verdict.kind, "good" if verdict.carries_data else "quiet"),
+        Cell(verdict.kind, "good" if verdict.carries_data and not verdict.stays_here else "quiet"),
         endpoint(*sock.local),
         "-" if sock.state == "listen" else endpoint(*sock.remote),
+        egress.get(sock.cookie, Egress()).interface or "-",
         sock.state,
         sock.congestion_control,
         format_bytes(sock.bytes_sent),
         format_bytes(sock.bytes_received),
-        printable(job),
+        printable(jobs.get(sock.cookie, "-")),
         verdict.reason,
     )

@@ -113,7 +113,7 @@ def test_ps_shows_training_processes_and_why(
         assert "no training library is in the process" in out
         assert f"network namespace {process(plain.pid).netns}" in out
 
-        assert mltcp("attach", plain.pid, "--job", "p")[0] == 0
+        assert mltcp("attach", plain.pid, "--job", "p", "--kind", "all")[0] == 0
         assert [each["job"] for each in shown(mltcp)[plain.pid]["sockets"]] == [None, "p", "p"]
         assert mltcp("detach", "p")[0] == 0
         assert plain.pid not in shown(mltcp)
@@ -121,8 +121,9 @@ def test_ps_shows_training_processes_and_why(
 
 def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
     with holder(2) as held:
+        attach = ("attach", held.pid, "--job", "resnet", "--kind", "all")
         code, out, said = mltcp(
-            *("attach", held.pid, "--job", "resnet", "--burst-bytes", "2.5MB", "--gap", "170ms"),
+            *(*attach, "--burst-bytes", "2.5MB", "--gap", "170ms"),
             *("--slope", 1, "--intercept", 0.5, "--dry-run", "--json"),
         )
         assert code == 0
@@ -132,15 +133,13 @@ def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
         assert [each["outcome"] for each in planned["changes"]] == ["planned"] * 2
         assert held.congestion_controls() == [FIRST_CC] * 2
 
-        assert mltcp("attach", held.pid, "--job", "resnet", "--burst-bytes", "2.5MB")[0] == 0
-        code, out, said = mltcp(
-            "attach", held.pid, "--job", "resnet", "--gap", "170ms", "--cc", "mltcp_reno"
-        )
+        assert mltcp(*attach, "--burst-bytes", "2.5MB")[0] == 0
+        code, out, said = mltcp(*attach, "--gap", "170ms", "--cc", "mltcp_reno")
         assert code == 0
         assert f"{held.pid} fd {held.fds[0]} to 127.0.0.1:{held.port}: mltcp -> mltcp_reno" in out
         (job,) = backend.jobs()
         assert (job.name, job.params.total_bytes, job.params.gap_s) == ("resnet", 2_500_000, 0.17)
-        assert mltcp("attach", held.pid, "--job", "resnet", "--burst-bytes", "auto")[0] == 0
+        assert mltcp(*attach, "--burst-bytes", "auto")[0] == 0
         assert backend.jobs()[0].params.total_bytes == 0
 
         code, out, said = mltcp("detach", held.pid, "--json")
@@ -155,7 +154,16 @@ def test_follow_attaches_later_sockets_and_ends_with_process(backend: Backend) -
     code = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
     with holder(1) as held:
         follower = subprocess.Popen(
-            [sys.executable, "-c", code, "attach", str(held.pid), "--job", "a", "--follow"],
+            [
+                sys.executable,
+                "-c",
+                code,
+                "attach",
+                str(held.pid),
+                "--job=a",
+                "--kind=all",
+                "--follow",
+            ],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -177,7 +185,7 @@ def test_follow_attaches_later_sockets_and_ends_with_process(backend: Backend) -
 
 def test_a_job_called_like_a_number(backend: Backend, mltcp: Mltcp) -> None:
     with holder(1) as held:
-        assert mltcp("attach", held.pid, "--job", "7")[0] == 0
+        assert mltcp("attach", held.pid, "--job", "7", "--kind", "all")[0] == 0
         code, _, said = mltcp("detach", "7")
         assert (code, "process 7 is attached" in said) == (2, True)
         assert mltcp("detach", "--job", "7")[0] == 0

@@ -175,7 +175,7 @@ def test_two_at_once_leave_each_socket_with_one_job(backend: Backend) -> None:
     with holder(40) as held:
         code = (
             "import sys; from mltcp_tools.cli.main import main;"
-            " sys.exit(main(['attach', sys.argv[1], '--job', sys.argv[2]]))"
+            " sys.exit(main(['attach', sys.argv[1], '--job', sys.argv[2], '--kind', 'all']))"
         )
         runs = [
             subprocess.Popen(

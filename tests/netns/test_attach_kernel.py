@@ -104,7 +104,7 @@ def test_processes_that_cannot_be_opened(backend: Backend, cgroup: Path) -> None
     with holder(2, through=within(cgroup)) as held:
         opened = [*WITHOUT_PTRACE, "readlink", f"/proc/{held.pid}/fd/0"]
         assert subprocess.run(opened, capture_output=True).returncode != 0
-        run = mltcp("attach", f"cgroup:{cgroup.name}", "--job", "a")
+        run = mltcp("attach", f"cgroup:{cgroup.name}", "--job", "a", "--kind", "all")
         assert (run.returncode, run.stderr.count("switched")) == (0, 1), run
         assert held.congestion_controls() == ["mltcp"] * 2
         run = mltcp("detach", "a")

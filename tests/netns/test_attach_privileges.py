@@ -62,7 +62,7 @@ def test_unprivileged_attach_changes_nothing_and_says_why(
     if backend.name == "bpf" and through == WITHOUT_PTRACE:
         return  # it isn't needed: see test_attach_kernel.py
     before = sorted(Path("/run/mltcp").rglob("*"))
-    run = mltcp("attach", held.pid, "--job", "a", *dry_run, through=through)
+    run = mltcp("attach", held.pid, "--job", "a", "--kind", "all", *dry_run, through=through)
     assert run.returncode == HostError.exit_code
     assert run.stdout == ""
     assert run.stderr.startswith("mltcp: error: Nothing was changed: ")
@@ -75,7 +75,7 @@ def test_unprivileged_attach_changes_nothing_and_says_why(
 
 
 def test_detaching_without_privileges_changes_nothing(backend: Backend, held: Holder) -> None:
-    assert mltcp("attach", held.pid, "--job", "a").returncode == 0
+    assert mltcp("attach", held.pid, "--job", "a", "--kind", "all").returncode == 0
     run = mltcp("detach", "a", through=WITHOUT_ANY)
     assert run.returncode == HostError.exit_code
     assert "CAP_NET_ADMIN and CAP_SYS_PTRACE" in run.stderr
@@ -99,7 +99,7 @@ def test_another_users_files_stay_closed_to_an_unprivileged_user(
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
     if subprocess.run([*nobody, sys.executable, "-c", "import click"]).returncode:
         nobody = WITHOUT_ANY  # this interpreter is out of that user's reach
-    for arguments in (("attach", held.pid, "--job", "a"), ("detach", "--all")):
+    for arguments in (("attach", held.pid, "--job", "a", "--kind", "all"), ("detach", "--all")):
         run = mltcp(*arguments, through=nobody)
         assert run.returncode == HostError.exit_code
         assert "CAP_NET_ADMIN" in run.stderr
@@ -166,12 +166,12 @@ def test_state_files_that_others_can_write_are_refused(
 
 
 def test_untrusted_or_older_records_change_nothing(backend: Backend, held: Holder) -> None:
-    assert mltcp("attach", held.pid, "--job", "a").returncode == 0
+    assert mltcp("attach", held.pid, "--job", "a", "--kind", "all").returncode == 0
     path = STATE_DIR / "job-1.json"
     good = path.read_bytes()
     assert [each.stat().st_mode & 0o7777 for each in (path, path.parent)] == [0o600, 0o700]
     path.chmod(0o620)
-    for arguments in (("detach", "--all"), ("attach", held.pid, "--job", "b")):
+    for arguments in (("detach", "--all"), ("attach", held.pid, "--job", "b", "--kind", "all")):
         run = mltcp(*arguments)
         assert (run.returncode, run.stderr.count("\n")) == (HostError.exit_code, 1), run
         assert "can't be trusted" in run.stderr

@@ -51,7 +51,7 @@ def test_a_load_from_elsewhere_replaces_nothing_and_is_named(backend: Backend) -
         run = elsewhere("load")
         assert (run.returncode, "--replace" in run.stderr) == (BusyError.exit_code, True), run
         assert "somebody" in elsewhere("status").stdout
-        run = elsewhere("attach", str(held.pid), "--job", "b")
+        run = elsewhere("attach", str(held.pid), "--job", "b", "--kind", "all")
         assert (run.returncode, "somebody" in run.stderr) == (BusyError.exit_code, True), run
         assert [flow.job_id for flow in backend.flows()] == [JOB.id]
         assert backend.status().details["elsewhere"] == []

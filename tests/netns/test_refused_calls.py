@@ -35,7 +35,7 @@ def backend() -> Iterator[Backend]:
 @pytest.fixture(scope="module")
 def attached(backend: Backend) -> Iterator[Holder]:
     with holder(2) as found:
-        assert mltcp("attach", found.pid, "--job", "a").returncode == 0
+        assert mltcp("attach", found.pid, "--job", "a", "--kind", "all").returncode == 0
         yield found
         assert mltcp("detach", "--all").returncode == 0
 
@@ -66,8 +66,8 @@ COMMANDS = [
     ("unload", "--force"),
     ("unload", "--backend", "bpf"),
     ("unload", "--everything"),
-    ("attach", "PID", "--job", "b"),
-    ("attach", "PID", "--job", "b", "--follow"),
+    ("attach", "PID", "--job", "b", "--kind", "all"),
+    ("attach", "PID", "--job", "b", "--kind", "all", "--follow"),
     ("detach", "a"),
     ("detach", "--all"),
     ("status", "--check"),

@@ -76,7 +76,7 @@ def test_attach_and_detach_while_they_run(report: Report) -> None:
         assert "mltcp" not in default
         for name, ranks in jobs.items():
             done = mltcp_json(
-                *("attach", *(rank.pid for rank in ranks), "--job", name),
+                *("attach", *(rank.pid for rank in ranks), "--job", name, "--kind", "gloo"),
                 *("--burst-bytes", f"{gradient_bytes(WIDTH)}B", "--gap", "100ms"),
             )
             assert {change["outcome"] for change in done["changes"]} == {"switched"}

@@ -52,7 +52,9 @@ def test_two_ranks_over_sockets(nccl_library: Path, tmp_path: Path, report: Repo
                 assert rank.stdout.readline() == "ready\n"
                 source.watch(rank.pid)
             time.sleep(3)
-            done = mltcp_json("attach", *(rank.pid for rank in ranks), "--job", "nccl")
+            done = mltcp_json(
+                "attach", *(rank.pid for rank in ranks), "--job", "nccl", "--kind", "nccl-data"
+            )
             assert {change["outcome"] for change in done["changes"]} == {"switched"}
             took_s = [float(rank.communicate(timeout=120)[0]) for rank in ranks]
         finally:

@@ -143,6 +143,11 @@ def tcp_sockets_running(diag: socket.socket, names: Collection[str]) -> list[Tcp
     return [each for each in found if each.congestion_control in names]
 
 
+def tcp_sockets_to(diag: socket.socket, ends: Set[tuple[str, int]]) -> list[TcpSocket]:
+    """Return sock_diag's answers on the TCP sockets whose peer is one of these ends."""
+    return [each for data in _dump(diag) if (each := _decode(data)).remote in ends]
+
+
 def _decode(data: bytes) -> TcpSocket:
     """The socket of a message."""
     family, state, local_port, remote_port, local, remote, interface, cookie, inode = (

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from mltcp_tools.base.units import format_bytes
@@ -72,13 +73,15 @@ class Evidence:
 class Verdict:
     """The kind that a socket looks like. reason: one sentence for people.
 
-    carries_data: whether `attach` takes it unless told otherwise.
+    carries_data: whether that kind does. stays_here: whether both ends are on this host, so that it
+    shares no link. `attach` takes those that carry data to other hosts, unless told otherwise.
     """
 
     socket: Socket
     kind: str
     reason: str
     carries_data: bool
+    stays_here: bool = False
 
 
 def verdicts(process: Process, sockets: Sequence[Socket]) -> list[Verdict]:
@@ -86,13 +89,20 @@ def verdicts(process: Process, sockets: Sequence[Socket]) -> list[Verdict]:
     return judge(gather(process), sockets)
 
 
-def wanted(found: Iterable[Verdict], kinds: Collection[str] = ()) -> list[Socket]:
-    """The sockets that can send and are of these kinds; without any, those that carry data."""
+def wanted(
+    found: Iterable[Verdict], kinds: Collection[str] = (), stays_here: bool = False
+) -> list[Socket]:
+    """The sockets that can send and are of these kinds; without any, those that carry data, to
+    other hosts unless stays_here."""
     return [
         each.socket
         for each in found
         if each.socket.state in CAN_SEND
-        and ({each.kind, ALL} & {*kinds} if kinds else each.carries_data)
+        and (
+            {each.kind, ALL} & {*kinds}
+            if kinds
+            else each.carries_data and (stays_here or not each.stays_here)
+        )
     ]
 
 
@@ -150,8 +160,14 @@ def judge(evidence: Evidence | None, sockets: Sequence[Socket]) -> list[Verdict]
             kind in ("nccl-data", "gloo", *_OTHERS)
             or (_chosen_by_system(each) if evidence is None else not evidence.libraries)
         )
-        found.append(Verdict(each, kind, reason, carries_data))
+        if stays_here := each.state != "listen" and _stays_here(each):
+            reason += "; both ends are on this host, so it shares no link"
+        found.append(Verdict(each, kind, reason, carries_data, stays_here))
     return found
+
+
+def _stays_here(sock: Socket) -> bool:
+    return sock.remote[0] == sock.local[0] or ip_address(sock.remote[0]).is_loopback
 
 
 def _judge_one(

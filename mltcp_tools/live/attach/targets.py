@@ -77,12 +77,14 @@ def _look(found: list[Process]) -> tuple[list[Seen], list[str]]:
     return seen, [reason for _, reason in unread]
 
 
-def sockets_to_attach(target: Target, kinds: Collection[str]) -> tuple[list[Socket], list[Verdict]]:
+def sockets_to_attach(
+    target: Target, kinds: Collection[str], stays_here: bool = False
+) -> tuple[list[Socket], list[Verdict]]:
     """Return which sockets of the processes that are meant to attach, and the connections left
     alone.
 
-    kinds: as for verdict.wanted. Raises HostError, before anything is looked at, where this
-    process could not attach; and where it may not look into one that is meant. MltcpError when
+    kinds, stays_here: as for classify.wanted. Raises HostError, before anything is looked at, where
+    this process could not attach; and where it may not look into one that is meant. MltcpError when
     nothing is to be attached.
     """
     privileges.require_capabilities()
@@ -90,12 +92,12 @@ def sockets_to_attach(target: Target, kinds: Collection[str]) -> tuple[list[Sock
     if unread:
         raise HostError(f"Nothing was changed: {unread[0]}")
     found = [verdict for each in seen for verdict in each.verdicts]
-    chosen = wanted(found, kinds)
+    chosen = wanted(found, kinds, stays_here)
     if not chosen:
         raise MltcpError(
             f"Nothing to attach: none of the matching TCP sockets ({len(found)}, processes:"
-            f" {len(seen)}) looks like it carries a job's data; `mltcp connections` says why;"
-            " --kind takes others, and --kind all every one."
+            f" {len(seen)}) looks like it carries a job's data to another host; `mltcp"
+            " connections` says why; --kind takes others, and --kind all every one."
         )
     taken = {each.cookie for each in chosen}
     return chosen, [

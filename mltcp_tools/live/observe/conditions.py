@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
 
 from mltcp_tools.base.units import counted, format_rate
 from mltcp_tools.kernel.host.disturbance import cpu_ticks
 from mltcp_tools.kernel.host.namespaces import Unreachable, in_each, inside
+from mltcp_tools.live.attach.egress import addresses, route
 from mltcp_tools.live.attach.processes import processes
 from mltcp_tools.live.attach.sockets import Socket, sockets_of
 
@@ -121,8 +121,8 @@ def path_of(sockets: Iterable[Socket]) -> Passed:
     }
     for (netns, local, remote), pid in ends.items():
         try:
-            with inside(netns, [pid]):
-                passed = _below(_addresses().get(local))
+            with inside(netns, [pid]), IPRoute() as netlink:
+                passed = _below(netlink, addresses(netlink).get(local))
         except Unreachable:
             return frozenset()
         if not passed:
@@ -131,7 +131,8 @@ def path_of(sockets: Iterable[Socket]) -> Passed:
         last = passed[-1]
         if netns == here or last.get_attr("IFLA_LINK_NETNSID") is None:
             continue
-        onward = [*_other_end(last), *_below(_route(remote))]
+        with IPRoute() as netlink:
+            onward = [*_other_end(netlink, last), *_below(netlink, route(netlink, remote))]
         found |= {(here, link.get_attr("IFLA_IFNAME")) for link in onward}
     return frozenset(found)
 
@@ -140,19 +141,9 @@ def _inode_here() -> int:
     return Path("/proc/thread-self/ns/net").stat().st_ino
 
 
-def _addresses() -> dict[str, int]:
-    """The index of the interface that has an address, in this thread's network namespace."""
-    with IPRoute() as netlink:
-        return {
-            each.get_attr("IFA_LOCAL") or each.get_attr("IFA_ADDRESS"): each["index"]
-            for each in netlink.get_addr()
-        }
-
-
-def _below(index: int | None) -> list[Any]:
+def _below(netlink: IPRoute, index: int | None) -> list[Any]:
     """The interface and those that it stands on: a VLAN's traffic is its parent's as well."""
-    with IPRoute() as netlink:
-        links = {link["index"]: link for link in netlink.get_links()}
+    links = {link["index"]: link for link in netlink.get_links()}
     found: list[Any] = []
     while index in links and links[index] not in found:
         found.append(links[index])
@@ -162,26 +153,15 @@ def _below(index: int | None) -> list[Any]:
     return found
 
 
-def _other_end(link: Any) -> list[Any]:
+def _other_end(netlink: IPRoute, link: Any) -> list[Any]:
     """A veth's other end, if that is in this thread's network namespace."""
-    with IPRoute() as netlink:
-        return [
-            each
-            for each in netlink.get_links()
-            if each["index"] == link.get_attr("IFLA_LINK")
-            and each.get_attr("IFLA_LINK") == link["index"]
-            and each.get_attr("IFLA_LINK_NETNSID") is not None
-        ]
-
-
-def _route(remote: str) -> int | None:
-    """The index of the interface by which this namespace sends to a peer; None: by none."""
-    with IPRoute() as netlink:
-        try:
-            routes = netlink.route("get", dst=remote)
-        except NetlinkError:  # no route leads there
-            return None
-    return next((each.get_attr("RTA_OIF") for each in routes), None)
+    return [
+        each
+        for each in netlink.get_links()
+        if each["index"] == link.get_attr("IFLA_LINK")
+        and each.get_attr("IFLA_LINK") == link["index"]
+        and each.get_attr("IFLA_LINK_NETNSID") is not None
+    ]
 
 
 def span(before: Counters, after: Counters) -> Span:

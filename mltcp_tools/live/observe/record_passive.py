@@ -38,7 +38,10 @@ def record_passive(
     patience_s, MltcpError where no process matches.
     """
     check_folder(folder)
-    found = {name: sockets_to_attach(Target.parse(words), ())[0] for name, words in wanted.items()}
+    found = {
+        name: sockets_to_attach(Target.parse(words), (), stays_here=True)[0]
+        for name, words in wanted.items()
+    }
     jobs = {name: Job(number, name) for number, name in enumerate(found, start=1)}
     with Meter() as meter:
         outside = Outside(meter, lambda: None)

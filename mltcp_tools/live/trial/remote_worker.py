@@ -154,7 +154,7 @@ def _here(jobs: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
         if not words or name in attached:
             return name in attached
         try:
-            return bool(sockets_to_attach(Target.parse(words), ())[0])
+            return bool(sockets_to_attach(Target.parse(words), (), stays_here=True)[0])
         except (UsageError, HostError):
             raise
         except MltcpError:  # no process matches

@@ -44,7 +44,7 @@ class Subject:
         if self.before is not None:
             self.sockets = _sockets_of(self.before)
         elif self.target is not None:
-            self.sockets = sockets_to_attach(self.target, ())[0]
+            self.sockets = sockets_to_attach(self.target, (), stays_here=True)[0]
         if not self.sockets:
             raise MltcpError(f"{self.name} has no connection (any more).")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,15 @@ def test_which_are_wanted():
     assert fds(["store"]) == [1]
     assert fds(["store", "gloo"]) == [1, 2, 3]
     assert fds([ALL]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("ends", [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("10.0.0.1",) * 2])
+def test_connections_within_the_host_are_left_alone(ends):
+    sock = replace(a_socket(1), local=(ends[0], 40000), remote=(ends[1], 50000))
+    found = judge(evidence(TORCH), [sock])
+    assert "shares no link" in found[0].reason
+    assert wanted(found) == []
+    assert wanted(found, stays_here=True) == wanted(found, ["gloo"]) == [sock]
 
 
 def test_a_process_that_is_not_there_shows_nothing():
