@@ -112,7 +112,9 @@ def server(port: int, bind: str | None, timeout: float, one_off: bool, cc: str |
     "  [default: bursts begin after computing]",
 )
 @click.option(
-    "--shift", type=SECONDS, help="Time from the start to the first slot; needs --period."
+    "--shift",
+    type=SECONDS,
+    help="Time from the start to the first slot; needs --period.  [default: 0s]",
 )
 @click.option(
     "--cc", metavar="NAME", help="Congestion control of the sending sockets.  [default: the host's]"

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 @click.option(
     "--rate",
     type=RATE,
-    help="Rate of the link, such as 10gbit; phases that exceed it in one direction are named.",
+    help="Rate of the link, such as 10gbit; phases that exceed it in one direction are named."
+    "  [default: the run's]",
 )
 @click.option(
     "--near",

@@ -54,7 +54,8 @@ def command() -> None:
 @click.option(
     "--receiver",
     metavar="HOST[=ADDRESS]",
-    help="With --sender: the host that receives, and its address on the link.",
+    help="With --sender: the host that receives, and its address on the link.  [default of ADDRESS:"
+    " HOST]",
 )
 def run(
     experiment: str, only: tuple[str, ...], senders: tuple[str, ...], receiver: str, **options: Any
