@@ -67,17 +67,24 @@ def _seen(result: Result, variant: str, baseline: str) -> str:
     if variant == baseline:
         return f"{sentence}."
     sentence += f", under {baseline} {_mean(base)}"
-    # Variants of one congestion control differ in something else: none of them stands for all.
-    alike = [
+    # No variant stands for others of its congestion control, and none hides a faster one.
+    others = [
         f" Under {name} it took {_mean(other)}."
         for name, other in result.variants.items()
-        if name not in (variant, baseline) and other.cc == entry.cc and comparable(other)
+        if name not in (variant, baseline)
+        and comparable(other)
+        and (other.cc == entry.cc or _is_faster(other, entry))
     ]
     speedup = result.speedup.get(variant, {}).get(baseline, {}).get("mean")
     if speedup:
         sentence += f": {speedup.value:.2f} times as fast{_interval(speedup)}"
         sentence += _p99(entry, base, baseline)
-    return f"{sentence}.{''.join(alike)}"
+    return f"{sentence}.{''.join(others)}"
+
+
+def _is_faster(one: VariantResult, other: VariantResult) -> bool:
+    times = one.iteration_s, other.iteration_s
+    return bool(times[0] and times[1] and times[0].mean < times[1].mean)
 
 
 def _interval(found: Estimate) -> str:
