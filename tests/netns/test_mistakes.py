@@ -164,7 +164,6 @@ def test_an_interrupted_demo_names_what_it_measured(tmp_path: Path) -> None:
     assert demo.returncode == 130, errors
     assert "Traceback" not in errors
     assert f"what was measured until then: mltcp report {folder}" in errors
-    assert f"the whole report is {folder}/report.html" in errors
 
 
 # Phases of a run, each known by what there is then.
