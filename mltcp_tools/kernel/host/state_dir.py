@@ -44,21 +44,11 @@ class TrustedFolder:
         except FileNotFoundError:
             return []
 
-    def read(self, name: str) -> bytes | None:
-        """A file's content; None where there is none, as it was removed meanwhile.
-
-        Of a file that is longer than SIZE_MAX one byte more.
-        """
-        opened = self._open_file(name)
-        if opened is None:
-            return None
-        with opened as file:
-            return file.read(SIZE_MAX + 1)
-
     def parsed(self, name: str, parse: Callable[[bytes], _T]) -> _T | None:
-        """The result of `parse` on the content that `read` gives; None where there is no file.
+        """The result of `parse` on a file's content; None where there is none (any more).
 
-        It must not change, as it is kept for as long as the file is the same.
+        It must not change, as it is kept for as long as the file is the same. The content of a file
+        that is longer than SIZE_MAX is cut one byte behind that.
         """
         path = self.directory / name
         opened = self._open_file(name)

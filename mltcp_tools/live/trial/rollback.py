@@ -168,7 +168,7 @@ class _Record:
 
 def _read(folder: Path) -> _Record | None:
     """The record; None where there is none, of this boot, that can be believed."""
-    data = TrustedFolder(folder).read(_RECORD)
+    data = TrustedFolder(folder).parsed(_RECORD, bytes)
     if data is None:
         return None
     try:
