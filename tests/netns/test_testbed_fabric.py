@@ -105,4 +105,4 @@ def test_a_run(tmp_path: Path) -> None:
     assert (run.iterations["comm_s"] > 0).all()
     reference = make_reference(run)
     assert set(reference.iterations) == {"alone", "bound", "fair"}
-    assert set(reference.lone) == {"ring", "experts"}
+    assert set(reference.isolated) == {"ring", "experts"}

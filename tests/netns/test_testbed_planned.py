@@ -66,9 +66,8 @@ def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None
             time_shifts[job]["period_s"],
         )
         assert each["realigned"] >= 0
-    assert f"planned: score {plan['score']:.3f} of at most {plan['bound']:.3f}" in render_text(
-        result
-    )
+    score = f"{plan['score']:.3f} of at most {plan['bound']:.3f}"
+    assert f"planned: compatibility score {score}" in render_text(result)
     iterations = pd.read_csv(folder / "iterations.csv")
     planned = iterations[iterations["variant"] == "planned"]
     assert (planned["waited_s"] > 0).any()
