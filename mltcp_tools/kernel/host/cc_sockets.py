@@ -29,6 +29,8 @@ class Driven(TcpSocket):
         if self.state != "listen":
             ends += f" to {self.remote[0]} port {self.remote[1]}"
         held = f"process {process_name(self.pid)}" if self.pid else "no process"
+        if self.inode and not self.pid:  # some process has it
+            held = "a process that this one may not look into"
         return f"{self.state} socket {ends} of {held}"
 
 

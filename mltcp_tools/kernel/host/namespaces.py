@@ -131,6 +131,22 @@ def _candidates() -> Iterator[tuple[str, str]]:
                     yield f"/proc/{pid}/{folder}/{each}/{name}".rstrip("/"), where
 
 
+def hidden_processes() -> int:
+    """Return the number of processes whose network namespace this process may not read.
+
+    What only these have is missing in the list of namespaces, so it isn't known to be absent.
+    """
+    count = 0
+    for pid in (each for each in os.listdir(PROC) if each.isdecimal()):
+        try:
+            os.readlink(PROC / pid / "ns/net")
+        except PermissionError:
+            count += 1
+        except OSError:
+            pass  # it has ended
+    return count
+
+
 def process_name(pid: int) -> str:
     """`1234 (python3)`, the name as far as it prints."""
     try:

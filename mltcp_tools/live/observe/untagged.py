@@ -49,7 +49,9 @@ class Untagged:
         held = owners(new)
         for flow in new:
             owner = held.get(flow.cookie)
-            who = process_name(owner.pid) if owner and owner.pid else "no process"
+            who = "no process" if owner and not owner.inode else "hidden process"
+            if owner and owner.pid:
+                who = process_name(owner.pid)
             key = (who, flow.remote_addr)
             if key not in self._by_key:
                 ids = {job.id for job in (*taken, *self._by_key.values())}
