@@ -49,16 +49,15 @@ NOT_TRIED = (
     ("Talos", ""),
     ("Bottlerocket", ""),
 )
-"""Systems that operators have and nobody could test on, with their kernels."""
+"""Systems of operators that no test ran on, with their kernels."""
 
 HEAD = """\
 # Where it runs
 
-Written by `scripts/supported.py` from what tests have done, never by hand. **run**: it was loaded,
-and carried traffic. **built**: it was compiled for that kernel, and installed. **refused**: loading
-says that the kernel is unfit, and nothing is loaded. **not tried**: ask `mltcp doctor` there; it
-looks at the kernel itself, not at its version, and says what works. Ubuntu's kernels (22.04's 5.15,
-24.04's 6.8) ran under Debian's programs.
+Generated from test results by `scripts/supported.py`. **run**: it was loaded and carried traffic.
+**built**: it was compiled for that kernel and installed. **refused**: `mltcp load` refuses that
+kernel. **not tried**: run `mltcp doctor` there, which checks the kernel itself, not its version.
+Ubuntu's kernels (22.04's 5.15, 24.04's 6.8) ran with Debian's programs.
 
 """
 
