@@ -12,9 +12,9 @@ is told or tagged. `alone` is one of the jobs with the link to itself. Processes
 turns there, unless NVIDIA's multi-process service lets them run at once: --gpu starts one for each
 variant.
 
-SHAPE gets a run folder in FOLDER, like that of an experiment (`mltcp report` reads it), with TCP's
-own counters in tcp.json. FOLDER is then that of a matrix with all shapes which it has; --into puts
-its tables between the marks of a document. The bound is that of jobs which compute first, and of
+SHAPE gets a run folder in FOLDER, like that of an experiment (`mltcp report` reads it).
+FOLDER is then that of a matrix with all shapes which it has; --into puts its table between the
+marks of a document. The bound is that of jobs which compute first, and of
 which one at a time has the link for all the rest of its iteration.
 """
 
@@ -26,19 +26,16 @@ import json
 import os
 import subprocess
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from support.result_tables import load_matrix_run, put_between, put_table
-from support.tcp_counters import TCP_COUNTERS, tcp_counters
+from support.result_tables import load_matrix_run, put_table
 from train.jobs import Place, Rank, gradient_bytes, switch, training, wait_for_more
 from train.mltcp import bottleneck, loaded
 
-from mltcp_tools.base.cells import markdown
 from mltcp_tools.base.files import replace_file
 from mltcp_tools.base.run_tables import check_folder
 from mltcp_tools.base.units import parse_seconds
@@ -57,7 +54,6 @@ from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 PORT = 29800
 NAME = "training"
-TCP = "tcp.json"
 RTO_MIN = "net.ipv4.tcp_rto_min_us"
 LAYERS, VALUE_BYTES = 4, 4  # of shapes.py
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -163,7 +159,6 @@ class _Run(Loop):
         super().__init__(experiment, folder, interrupts, progress)
         self._shape = shape
         self._options = options
-        self._counted: list[dict[str, Any]] = []
 
     def load(self, stack: contextlib.ExitStack) -> None:
         if any(is_mltcp(variant.cc) for variant in self.experiment.variants):
@@ -192,19 +187,17 @@ class _Run(Loop):
             switch([rank for ranks in jobs for rank in ranks], variant.cc)
             first = [ranks[0] for ranks in jobs]
             begin_s = wait_for_more(first, self._options.settle)
-            counted, carried, cpu = tcp_counters(network.names), network.counters(), cpu_times()
+            carried, cpu = network.counters(), cpu_times()
             alone = variant.name == ALONE
             count = self.experiment.alone_iterations if alone else self.experiment.iterations
             # The iteration in which it begins is not counted.
             end_s = wait_for_more(first, count + 1)
             busy = cpu_busy(cpu, cpu_times())
-            counted = tcp_counters(network.names) - counted
             carried = network.counters() - carried
             self.attempts.judge(watch, [(begin_s, end_s)])
         for task, rank in zip(tasks, first, strict=True):
             document = self._document(rank, begin_s, count)
             self.tables.add_job(variant.name, repetition, begin_s, task, document)
-        self._count(variant.name, repetition, count * len(tasks), counted)
         return Outcome(end_s - begin_s, carried, busy)
 
     @contextlib.contextmanager
@@ -245,13 +238,6 @@ class _Run(Loop):
             )
         return {"iterations": iterations, "samples": []}
 
-    def _count(self, variant: str, repetition: int, iterations: int, counted: Counter[str]) -> None:
-        row = {"variant": variant, "repetition": repetition, "iterations": iterations}
-        self._counted.append(row | {name: counted[name] for name in TCP_COUNTERS})
-        replace_file(self.folder / TCP, json.dumps(self._counted, indent=1).encode())
-        told = ", ".join(f"{name} {counted[name]}" for name in TCP_COUNTERS)
-        self.progress.say(f"{variant} {repetition}, {iterations} iterations: {told}")
-
 
 @contextlib.contextmanager
 def _shared_gpu() -> Iterator[None]:
@@ -269,22 +255,6 @@ def _shared_gpu() -> Iterator[None]:
             yield
         finally:
             subprocess.run([control], input="quit -t 1\n", text=True, check=True)
-
-
-def tcp_table(folder: Path, shapes: Sequence[str]) -> str:
-    """Return what TCP counted per 100 iterations of a job, in Markdown: a row per shape and
-    variant."""
-    lines = [["", "variant", *TCP_COUNTERS.values()]]
-    for shape in shapes:
-        rows = json.loads((folder / shape / TCP).read_text())
-        for variant in dict.fromkeys(row["variant"] for row in rows):
-            own = [row for row in rows if row["variant"] == variant]
-            iterations = sum(row["iterations"] for row in own)
-            cells = [f"{sum(r[name] for r in own) * 100 / iterations:.1f}" for name in TCP_COUNTERS]
-            lines.append(
-                [f"`{shape}`", f"**{variant}**" if variant == "mltcp" else variant, *cells]
-            )
-    return markdown(lines)
 
 
 def measure(name: str, options: argparse.Namespace) -> None:
@@ -328,7 +298,7 @@ def main() -> None:
     for name in options.shapes:
         measure(name, options)
     folder = options.output
-    there = [name for name in SHAPES if (folder / name / TCP).is_file()]
+    there = [name for name in SHAPES if (folder / name / "iterations.csv").is_file()]
     table = NAME
     if options.gpu:
         table += f", NCCL at {options.rate}"
@@ -342,7 +312,6 @@ def main() -> None:
     print(render_matrix_text(document))
     if options.into is not None:
         text = put_table(options.into.read_text(encoding="utf-8"), load_matrix_run(folder))
-        text = put_between(text, f"{table}, TCP", tcp_table(folder, there))
         replace_file(options.into, text.encode())
 
 
