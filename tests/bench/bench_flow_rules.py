@@ -8,9 +8,9 @@ times over all jobs and repetitions, and what a variant gains over reno: a small
 may be all of a gain. An effect below the error of its rule's gains is none (`UNTOLD`).
 
 Besides an experiment's own variants, those of CONTENDED run under rates from feedback, priorities,
-and with as many fewer bytes as aggregation of four servers sends; where all jobs can have
-time_shifts they run in those, without jitter, as the packet simulator knows of no time_shifts: its
-jobs are given computing times that begin their bursts when it is their slot.
+and with as many fewer bytes as aggregation of four servers sends; where a plan has
+time shifts for all jobs they run with those, without jitter: the packet simulator's jobs are given
+computing times that begin their bursts in their slots.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Case:
 
     @property
     def bound_like(self) -> bool:
-        """Return whether the jobs took time_shifts, or had the link to themselves."""
+        """Return whether the jobs interleaved, or had the link to themselves."""
         if self.bound_s is None:
             return self.variant == ALONE
         return self.packets_s <= self.bound_s * (1 + _BOUND_LIKE)
@@ -224,12 +224,12 @@ def _contended(experiment: Experiment) -> list[Case]:
         _case(experiment, name, PRIORITIES_VARIANT, PRIORITIES),
         _case(summed, name, Variant("aggregation", "reno"), MEASURED["reno"]),
     ]
-    time_shifts = _turns_case(experiment)
+    time_shifts = _time_shifts_case(experiment)
     return cases if time_shifts is None else [*cases, time_shifts]
 
 
-def _turns_case(experiment: Experiment) -> Case | None:
-    """The jobs in time_shifts, without jitter; None where they don't fit."""
+def _time_shifts_case(experiment: Experiment) -> Case | None:
+    """The jobs with time shifts, without jitter; None where they don't fit."""
     jobs = tuple(dataclasses.replace(job, jitter=0.0, start=0.0) for job in experiment.jobs)
     if any(job.bursts > 1 for job in jobs):
         return None

@@ -2,7 +2,7 @@
 """The unified circle: iterations of different lengths on one perimeter (Cassini, section 4.1).
 
 Its perimeter is the least common multiple of the iteration times. Measured times have none, so each
-is stretched a little, by waiting at its end, until they do: a job can wait for its next turn, but
+is stretched a little, by waiting at its end, until they do: a job can wait for its next slot, but
 not hurry. What the stretch costs is part of every plan.
 """
 
@@ -48,11 +48,11 @@ class Circle:
 
     def of(self, jobs: Sequence[str]) -> Circle:
         """The circle of some of the jobs, with the same steps: shorter where that is enough."""
-        turns = math.gcd(*(self.repeats[job] for job in jobs))
+        times = math.gcd(*(self.repeats[job] for job in jobs))
         return Circle(
-            self.perimeter_s / turns,
-            self.steps // turns,
-            {job: self.repeats[job] // turns for job in jobs},
+            self.perimeter_s / times,
+            self.steps // times,
+            {job: self.repeats[job] // times for job in jobs},
             {job: self.stretch[job] for job in jobs},
             {job: self.demand[job] for job in jobs},
             {job: self.back[job] for job in jobs},

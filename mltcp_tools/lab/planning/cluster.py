@@ -116,16 +116,16 @@ class _Planner:
         profiles = self._cluster.profiles
         shifts = dict.fromkeys(placement.crossings, 0.0)
         periods = {job: profiles[job].period_s for job in placement.crossings}
-        turns: dict[str, tuple[Circle, dict[str, int]]] = {}
+        shifted: dict[str, tuple[Circle, dict[str, int]]] = {}
         bounds: dict[str, float] = {}
         for part in components(graph):
             circle, steps = self._plan_part(part, members, placement.rings, bounds)
             for job, shift in steps.items():
                 shifts[job] = shift * circle.step_s
                 periods[job] = circle.perimeter_s / circle.repeats[job]
-                turns[job] = circle, steps
+                shifted[job] = circle, steps
         links = {
-            link: self._finished(link, jobs, placement.rings, *turns[next(iter(jobs))])
+            link: self._finished(link, jobs, placement.rings, *shifted[next(iter(jobs))])
             for link, jobs in members.items()
         }
         best = [bounds.get(link, plan.optimum.bound) for link, plan in links.items()]

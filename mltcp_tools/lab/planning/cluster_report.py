@@ -37,7 +37,7 @@ def _shifts_table(plan: PlacementPlan) -> str:
         [clip(job, 30), format_seconds(shift_s), format_seconds(plan.periods[job])]
         for job, shift_s in list(plan.shifts.items())[:_MOST_ROWS]
     ]
-    return table(("job", "shift", "turn"), rows) + _rest(len(plan.shifts), "jobs")
+    return table(("job", "shift", "period"), rows) + _rest(len(plan.shifts), "jobs")
 
 
 def _links_table(plan: PlacementPlan) -> str:

@@ -89,14 +89,14 @@ def render_link(plan: LinkPlan) -> str:
         ]
         for profile in plan.profiles
     ]
-    head = ("job", "iteration", "bytes", "communicates", "shift", "turn", "waits", "repeats")
+    head = ("job", "iteration", "bytes", "communicates", "shift", "period", "waits", "repeats")
     parts.append(table(head, rows))
     parts.append(
         f"Circle of {format_seconds(plan.circle.perimeter_s)} in {plan.circle.steps} steps of"
         f" {format_seconds(plan.circle.step_s)}. shift: how long after the common start the job's"
-        " iterations begin. turn: from one start to the next. waits: the share by which that is"
-        " more than the iteration takes, so that all turns have a common multiple: what rounding"
-        " costs. repeats: turns on the circle."
+        " iterations begin. period: from one start to the next. waits: the share by which that is"
+        " more than the iteration takes, so that all periods have a common multiple: what rounding"
+        " costs. repeats: periods on the circle."
     )
     wrapped = [textwrap.fill(part, WIDTH) if "\n" not in part else part for part in parts]
     return "\n\n".join(wrapped) + "\n"

@@ -6,8 +6,7 @@ ends. Ranks do what they do in the packet simulator, tasks that wait for each ot
 
 - `alone`: every job has the fabric to itself, and its own messages share links max-min fairly.
 - `bound`: perfect interleaving. Links serve the messages of the job whose iteration began to
-communicate
-  first, then with what these leave those of the next one, and so on.
+  communicate first, then with what these leave those of the next one, and so on.
 - `fair`: all messages share the links max-min fairly, as under ideal congestion control.
 
 An iteration's communication lasts from the first message of any rank until the last rank is done,
@@ -87,11 +86,11 @@ class _Run:
     """All jobs on the same links, from start to end."""
 
     def __init__(
-        self, jobs: Sequence[RankedJob], rates: Mapping[Any, float], *, time_shifts: bool
+        self, jobs: Sequence[RankedJob], rates: Mapping[Any, float], *, in_order: bool
     ) -> None:
         self.states = [_State(job) for job in jobs]
         self._links = _links(jobs, rates)
-        self._time_shifts = time_shifts
+        self._in_order = in_order
         self._first = np.cumsum([0, *(len(job.paths) for job in jobs)])
         self._left = np.zeros(self._first[-1])  # bytes of each connection's present message
         self._latency_s = [each for job in jobs for each in job.latencies_s]
@@ -125,7 +124,7 @@ class _Run:
                     self._done(job, iteration, task)
 
     def _classes(self, active: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
-        if not self._time_shifts:
+        if not self._in_order:
             return [active]
         owners = np.searchsorted(self._first, active, side="right") - 1
         order = sorted(set(owners.tolist()), key=lambda job: (self._began(job), job))
@@ -200,7 +199,7 @@ def simulate(
     groups = [[job] for job in jobs] if schedule == "alone" else [list(jobs)]
     rows = []
     for group in groups:
-        run = _Run(group, rates, time_shifts=schedule == "bound")
+        run = _Run(group, rates, in_order=schedule == "bound")
         run.run()
         for state in run.states:
             began = state.job.start_s

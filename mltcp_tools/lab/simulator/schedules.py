@@ -6,7 +6,7 @@ as they were drawn in the run, and the time a job's burst takes when it has the 
 
 - `alone`: every job has a link of its own. Nothing is faster.
 - `bound`: the link serves one burst at a time, first come first served, without pre-emption. This
-  is what perfect interleaving give.
+  is what perfect interleaving gives.
 - `fair`: the link is shared equally among the bursts present (egalitarian CPU sharing). This
   is what ideal fair congestion control gives.
 

@@ -64,7 +64,7 @@ def test_flows_carry_their_shares(port: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", [64, 1000, 65_536, 299_957, 300_001, 10_000_000])
-def test_ends_that_take_time_shifts_get_everything_across(port: int, chunk: int) -> None:
+def test_ends_that_send_in_chunks_get_everything_across(port: int, chunk: int) -> None:
     result = run(port, direction="both", chunk=chunk, flows=2)
     assert [i.bytes for i in result.iterations] == [300_001] * 3
 

@@ -283,7 +283,7 @@ def test_equal_jobs_are_measured_alone_once() -> None:
     assert [job.name for job in full().isolated_jobs()] == ["job-1", "other"]
 
 
-def test_variants_take_time_shifts_in_alternating_order() -> None:
+def test_variants_run_in_alternating_order() -> None:
     experiment = full().override(repetitions=4)
     order = [names for _, names in schedule(experiment)]
     assert order == [

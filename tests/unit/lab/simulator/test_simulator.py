@@ -304,7 +304,7 @@ def periodic(start: float, **fields: Any) -> PacketJob:
     return PacketJob(start, compute, [[1_250_000]] * 140, **fields)
 
 
-def test_jobs_of_mltcp_dctcp_take_time_shifts_where_dctcp_shares() -> None:
+def test_jobs_of_mltcp_dctcp_interleave_where_dctcp_shares() -> None:
     """Four jobs that need all of the link together: the last of them is done so much earlier."""
     link = Link(50e6, 24_000, 2e-3, marks=(6_000, 18_000))
     ends = []

@@ -71,7 +71,7 @@ def apart(time_shifts: dict[str, TimeShift] | VariantPlan) -> float:
     return min(ahead, one.period_s - ahead)
 
 
-def test_an_variant_says_whether_it_has_a_plan() -> None:
+def test_a_variant_says_whether_it_has_a_plan() -> None:
     variants = {variant.name: variant for variant in small().variants}
     assert variants["cubic"].treatments == ()
     assert variants["planned"].treatments == (TimeShiftSettings(room=0.01),)
