@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`each`: one entry of a YAML file that stands for all combinations of some values.
 
-    steep: {cc: mltcp_reno, each: {slope: [1, 2], shape: [linear, quadratic]}}
+    links: {each: {link.rate: [50mbit, 1gbit], jobs.count: [1, 3]}}
 
-is four entries, named after the first one and the values: `steep-1-linear`, `steep-1-quadratic`, …
+is four entries, named after the first one and the values: `links-50mbit-1`, `links-50mbit-3`, …
 A field of a mapping, or of every mapping in a list, is named with a dot: `link.rate`, `jobs.count`.
 Nodes keep their place in the file, so that a complaint about a value still names its line.
 """
@@ -74,9 +74,5 @@ def _list(values: Section, field: str) -> list[yaml.Node]:
 
 
 def _label(node: yaml.Node) -> str:
-    """Return the text for a value in a name: itself; of a list of words their first letters."""
-    if isinstance(node, yaml.ScalarNode):
-        return str(node.value).replace("%", "")
-    if isinstance(node, yaml.SequenceNode):
-        return "".join(_label(item)[:1] for item in node.value)
-    return "x"
+    """Return the text for a value in a name."""
+    return str(node.value).replace("%", "") if isinstance(node, yaml.ScalarNode) else "x"

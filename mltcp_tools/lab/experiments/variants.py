@@ -14,7 +14,6 @@ from mltcp_tools.base.document import Section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.congestion_controls import NAMES, is_mltcp
-from mltcp_tools.lab.experiments.each import EACH, expand
 from mltcp_tools.lab.experiments.treatments import TREATMENTS, Settings, read_treatments
 
 ALONE = "alone"
@@ -77,20 +76,17 @@ def read_variants(top: Section) -> tuple[Variant, ...]:
             "missing; name at least one, for example `variants: {cubic: {cc: cubic}}`.", "variants"
         )
     variants: list[Variant] = []
-    for entry in section:
-        described = section.section(entry, [*_FIELDS, EACH])
+    for name in section:
+        described = section.section(name, _FIELDS)
         assert described is not None
-        for name, node in expand(entry, described):
-            if name == ALONE or not values.NAME.fullmatch(name):
-                raise section.error(
-                    f"{ALONE!r} is kept for the jobs' isolated runs."
-                    if name == ALONE
-                    else f"a variant's name ({name}) has {values.NAME_IS}.",
-                    entry,
-                )
-            if any(other.name == name for other in variants):
-                raise section.error(f"another variant is called {name!r} already.", entry)
-            variants.append(_read_variant(name, section.of(node, described.path, _FIELDS)))
+        if name == ALONE or not values.NAME.fullmatch(name):
+            raise section.error(
+                f"{ALONE!r} is kept for the jobs' isolated runs."
+                if name == ALONE
+                else f"a variant's name has {values.NAME_IS}.",
+                name,
+            )
+        variants.append(_read_variant(name, described))
     return tuple(variants)
 
 

@@ -46,7 +46,7 @@ scenarios:
   other: {link: {queue: 30kB}, iterations: 9}
   many: {each: {link.rate: [50mbit, 1gbit], jobs.count: [1, 3]}}
   shipped: {experiment: delay, repetitions: 1}
-  sweep: {variants: {reno: {cc: reno}, s: {each: {cc: [mltcp], slope: [1, 2], shape: [linear]}}}}
+  sweep: {each: {variants.mltcp.slope: [1, 2]}}
 """
 
 
@@ -69,12 +69,7 @@ def test_each_stands_for_all_combinations() -> None:
     assert [name for name in scenarios if name.startswith("many")] == named
     last = scenarios["many-1gbit-3"]
     assert (last.link.rate, last.link.queue, len(last.jobs)) == (1_000_000_000, 60_000, 3)
-    assert [variant.name for variant in scenarios["sweep"].variants] == [
-        "reno",
-        "s-mltcp-1-linear",
-        "s-mltcp-2-linear",
-    ]
-    assert scenarios["sweep"].variants[2].parameters == {"slope": 2.0, "shape": "linear"}
+    assert scenarios["sweep-2"].variants[1].parameters == {"slope": 2.0}
 
 
 def test_a_scenario_of_a_shipped_experiment() -> None:
@@ -144,7 +139,7 @@ def test_shipped_matrices_are_valid_and_named_like_their_files(path: Path) -> No
     ("[1, 3]", "3", "f.yaml:11: scenarios.many.each.jobs.count: must be a list of values."),
     ("[1, 3]", "[3, 3]", "f.yaml:11: scenarios.many: 'many-50mbit-3' is taken already"),
     ("experiment: delay", "experiment: none", "There is no experiment 'none'"),
-    ("slope: [1, 2]", "slop: [1, 2]", "f.yaml:13: scenarios.sweep.variants.s.slop: no such field"),
+    ("slope: [1, 2]", "slop: [1]", "f.yaml:13: scenarios.sweep.variants.mltcp.slop: no such field"),
 )
 def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complaint: str) -> None:
     assert refusal(parse_matrix, TEXT, old, new).startswith(complaint)
