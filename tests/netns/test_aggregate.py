@@ -14,7 +14,6 @@ import socket
 import struct
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -385,24 +384,6 @@ def test_four_hostile_clients_leave_the_others_working() -> None:
         document = ask(name, "status")
         assert document is not None
         assert not any(job["slots"] for job in document["jobs"])
-
-
-def test_when_a_rank_dies_the_others_are_told_at_once() -> None:
-    array = values(0, 1_000_000, Kind.INT32)
-    with star(3, "xdp") as (net, _):
-
-        def work(session: Session, rank: int) -> Any:
-            if rank == 1:
-                session.close()
-                return None
-            began = time.monotonic()
-            with pytest.raises(SessionError, match=r"is over: Rank 1 left\."):
-                reduced(session, array, Kind.INT32)
-            return time.monotonic() - began
-
-        results = run_ranks(net, work)
-        assert not [each for each in results if isinstance(each, BaseException)]
-        assert max(results[0], results[2]) < TIMEOUT_S / 2  # not by a timeout
 
 
 def test_a_silent_rank_is_named() -> None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A rank that calls `enable` as it is told: enable_rank.py RANK WORLD STORE WISH.
 
-WISH is JSON: keyword arguments of `enable`; `hook`: which the model has before. Prints as JSON what
-was said against it, the algorithm, the threads that go on, and the gradient after each step, of
-which the first rank takes two: [said, algorithm, threads, gradients].
+WISH is JSON: keyword arguments of `enable`; `hook`: which the model has before; `without`: the rank
+that isn't in the job, and calls nothing. Prints as JSON what was said against it, the algorithm,
+the threads that go on, and the gradient after each step, of which the first rank takes two: [said,
+algorithm, threads, gradients].
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import sys
 import threading
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -33,8 +35,13 @@ def main() -> None:
         world_size=world,
         timeout=datetime.timedelta(seconds=20),
     )
+    group, without = None, options.pop("without", None)
+    if without is not None:
+        group = dist.new_group([each for each in range(world) if each != without])
+    if rank == without:
+        leave(None)
     torch.manual_seed(3)
-    model = DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))
+    model = DistributedDataParallel(torch.nn.Linear(1, 1, bias=False), process_group=group)
     hook = options.pop("hook", None)
     if hook == "own":
         model.register_comm_hook(None, allreduce_hook)
@@ -52,9 +59,14 @@ def main() -> None:
             model.zero_grad()
             model(torch.ones(1, 1)).sum().backward()
             gradients.append(model.module.weight.grad.item())
-    print(json.dumps([said, algorithm, threads, gradients]), flush=True)
-    dist.destroy_process_group()
-    os._exit(0)  # torch's own threads abort some interpreters that end
+    leave([said, algorithm, threads, gradients])
+
+
+def leave(told: Any) -> NoReturn:
+    """Print what was found, and end with the others; torch's threads abort some interpreters."""
+    print(json.dumps(told), flush=True)
+    dist.barrier()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ A small network over links of namespaces; the line `mc.enable(model, …)` is al
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -15,18 +14,6 @@ from train.aggregated import STEPS, WORLD, assert_alike, finish, losses, star, s
 from mltcp_tools.collectives.auto import ROUNDS, SETTLE
 from mltcp_tools.collectives.path_selection import BLOCKS
 from mltcp_tools.lab.collectives.bench_here import aggregator
-
-
-def test_training_converges_as_with_float32() -> None:
-    with star() as (net, name):
-        plain = train(net, "gloo")
-        with aggregator(net, name, "xdp"):
-            summed = train(net, "aggregated")
-    assert_alike(plain)
-    assert_alike(summed)
-    assert {line["algorithm"] for line in summed[0][:-1]} == {"aggregated"}
-    assert losses(summed) == pytest.approx(losses(plain), rel=1e-4)
-    assert losses(summed)[-1] < losses(summed)[0]
 
 
 def test_along_trees_for_the_links_as_measured() -> None:
@@ -87,15 +74,6 @@ def test_short_floats_train_at_the_aggregator_as_by_gloo(dtype: str) -> None:
     assert losses(found["aggregated"]) == pytest.approx(losses(found["gloo"]), rel=0.02)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_short_floats_along_trees_go_by_gloo_as_they_are(dtype: str) -> None:
-    with star() as (net, _):
-        ranks = start(net, "adaptive", steps=5, DTYPE=dtype)
-        lines, errors = finish(ranks)
-    assert not any(process.returncode for process in ranks), errors
-    assert_alike(lines, 5)
-
-
 def test_auto_without_aggregator_keeps_backend_and_says_why() -> None:
     with star() as (net, _):
         ranks = start(net, "auto")
@@ -103,21 +81,6 @@ def test_auto_without_aggregator_keeps_backend_and_says_why() -> None:
     assert_alike(lines)
     assert used(lines) == [["own"] * STEPS] * WORLD
     assert "keep the job's own way: No aggregator answers at" in errors[0]
-
-
-def test_the_aggregator_dies_and_training_goes_on() -> None:
-    with star() as (net, name):
-        with aggregator(net, name, "tc"):
-            ranks = start(net, "aggregated", PAUSE="0.1")
-            begun = [ranks[0].stdout.readline() for _ in range(5)]
-        lines, errors = finish(ranks)
-    assert not any(process.returncode for process in ranks), errors
-    lines[0] = [json.loads(line) for line in begun] + lines[0]
-    assert_alike(lines)
-    ways = used(lines)[0]
-    assert ways[0] == "aggregated"
-    assert ways[-1] == "gloo"
-    assert "`aggregated` isn't used: The" in errors[0]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -22,8 +22,6 @@ from mltcp_tools.base.errors import UsageError  # noqa: E402
 from mltcp_tools.collectives import ddp  # noqa: E402
 from mltcp_tools.hooks import Job  # noqa: E402
 
-RANK = Path(__file__).with_name("sub_group_rank.py")
-WORLD = 4
 CALLER = Path(__file__).with_name("enable_rank.py")
 NOBODY = "127.0.0.1:1"
 
@@ -59,16 +57,6 @@ def test_gradients_elsewhere_keep_the_jobs_group_and_its_futures(
     state = ddp.State(reducer, "the job's own", Job())
     assert ddp._hook()(state, bucket) is future  # one after it wouldn't know the device's streams
     assert asked == ["the job's own"]
-
-
-@pytest.mark.parametrize("algorithm", ["auto", "gloo", "sparse", "adaptive"])
-def test_a_sub_group_without_the_first_rank(algorithm: str, tmp_path: Path) -> None:
-    """Ranks outside of it call nothing; those in it end with one model."""
-    store = tmp_path / "store"
-    found = told_by([[RANK, str(rank), str(WORLD), store, algorithm] for rank in range(WORLD)])
-    assert found[0] is None
-    assert found[1] is not None
-    assert found[1:] == [found[1]] * (WORLD - 1)
 
 
 def enabled(tmp_path: Path, *wishes: dict[str, Any]) -> list[list[Any]]:
@@ -119,6 +107,15 @@ def test_one_rank_that_differs_is_named_on_all(
         assert "rank 1" in said.lower() or said.startswith(("There is no", "top_k", "The model"))
         assert not algorithm
         assert not threads  # nothing stays behind
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "gloo", "sparse", "adaptive"])
+def test_a_sub_group_without_the_first_rank(algorithm: str, tmp_path: Path) -> None:
+    """The rank outside of it calls nothing; the others have the same gradient."""
+    outside, *inside = enabled(tmp_path, *[{"algorithm": algorithm, "without": 0}] * 4)
+    assert outside is None
+    assert [each[1] for each in inside] == ["own" if algorithm == "auto" else algorithm] * 3
+    assert [each[0::3] for each in inside] == [["", [1.0]]] * 3
 
 
 def test_auto_keeps_own_way_where_one_rank_has_no_aggregator(tmp_path: Path) -> None:

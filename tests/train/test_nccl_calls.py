@@ -301,61 +301,30 @@ def test_a_process_without_nccl_is_not_watched() -> None:
 def test_nothing_is_left_in_a_process(nccl_library: Path) -> None:
     """A probe is a breakpoint in the code that the process has mapped."""
     with caller(nccl_library) as running:
+        code = all_reduce_code(running.pid, nccl_library)
         with NcclSource() as source:
             source.watch(running.pid)
             before = set(os.listdir("/proc/self/fd"))
-            assert breakpoint_at_all_reduce(running.pid, nccl_library)
+            assert all_reduce_code(running.pid, nccl_library) != code
             source.forget(running.pid)
-            assert not breakpoint_at_all_reduce(running.pid, nccl_library)
+            assert all_reduce_code(running.pid, nccl_library) == code
             assert len(os.listdir("/proc/self/fd")) < len(before)
         running.start()
         assert running.period_s() > 0
 
 
-def breakpoint_at_all_reduce(pid: int, library: Path) -> bool:
-    """Return whether the process's code of ncclAllReduce differs from the file's."""
+def all_reduce_code(pid: int, library: Path) -> bytes:
+    """The first bytes of ncclAllReduce in a process."""
     symbols = subprocess.run(["nm", "-D", library], capture_output=True, text=True, check=True)
     line = next(line for line in symbols.stdout.splitlines() if line.endswith(" ncclAllReduce"))
-    address = int(line.split()[0], 16)
     base = min(
         int(line.split("-")[0], 16)
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
         if line.endswith("libnccl.so.2")
     )
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        memory.seek(base + address)
-        now = memory.read(4)
-    with NcclFile(library) as file:
-        return now != file.at(address, 4)
-
-
-class NcclFile:
-    """Code of the library as the file has it, by address."""
-
-    def __init__(self, library: Path) -> None:
-        self._library = library
-
-    def __enter__(self) -> NcclFile:
-        self._file = open(self._library, "rb")
-        header = subprocess.run(
-            ["readelf", "-lW", self._library], capture_output=True, text=True, check=True
-        )
-        self._segments = [
-            tuple(int(word, 16) for word in line.split()[1:5])
-            for line in header.stdout.splitlines()
-            if line.split()[:1] == ["LOAD"]
-        ]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def at(self, address: int, size: int) -> bytes:
-        for offset, virtual, _, length in self._segments:
-            if virtual <= address < virtual + length:
-                self._file.seek(offset + address - virtual)
-                return self._file.read(size)
-        raise AssertionError("no such address")
+        memory.seek(base + int(line.split()[0], 16))
+        return memory.read(4)
 
 
 def test_all_sources_at_once(nccl_library: Path) -> None:
@@ -386,47 +355,11 @@ def test_without_privilege_nothing_is_probed(nccl_library: Path) -> None:
         "except HostError as error: print(error)\n"
     )
     with caller(nccl_library) as running:
+        before = all_reduce_code(running.pid, nccl_library)
         done = subprocess.run(
             [sys.executable, "-c", code, str(running.pid)], capture_output=True, text=True
         )
         assert "nccl's calls: This process lacks CAP_BPF and CAP_PERFMON" in done.stdout, done
         assert "gloo's calls: This process lacks CAP_BPF and CAP_PERFMON" in done.stdout, done
         assert "CAP_SYS_PTRACE is missing" in done.stdout, done
-        assert not breakpoint_at_all_reduce(running.pid, nccl_library)
-
-
-def test_cost_of_a_probe(nccl_library: Path, report: Report) -> None:
-    """Report how much longer a call takes that is seen."""
-    code = (
-        "import ctypes, sys, time\n"
-        "nccl = ctypes.CDLL(sys.argv[1])\n"
-        "for line in sys.stdin:\n"
-        "    begin = time.perf_counter()\n"
-        "    for _ in range(20000): nccl.ncclGroupStart()\n"
-        "    print((time.perf_counter() - begin) / 20000, flush=True)\n"
-    )
-    with (
-        NcclSource() as source,
-        python(code, nccl_library) as process,
-    ):
-        assert process.stdin is not None
-        assert process.stdout is not None
-
-        def call_s() -> float:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-            return float(process.stdout.readline())
-
-        call_s()
-        plain_s = min(call_s() for _ in range(5))
-        begin = time.perf_counter()
-        assert source.watch(process.pid)
-        watch_s = time.perf_counter() - begin
-        probed_s = min(call_s() for _ in range(5))
-        process.stdin.close()
-    report.line(
-        f"NCCL: a probe costs {(probed_s - plain_s) * 1e6:.2f} us per call; a process is probed in"
-        f" {watch_s * 1e3:.0f} ms"
-    )
+        assert all_reduce_code(running.pid, nccl_library) == before
