@@ -79,7 +79,7 @@ class Iterations:
 
     period_s: from one iteration's start to the next's. sent_bytes: per iteration and process.
     idle_s: the longest pause between calls in a usual iteration, the one that ends it; pause_s:
-    the second longest. starts_s: when iterations began. seen: how many were like the usual one.
+    the second longest. seen: how many were like the usual one.
     confidence: 0..1, the share of time and bytes in such iterations, less where they are few.
     """
 
@@ -87,7 +87,6 @@ class Iterations:
     sent_bytes: int
     idle_s: float
     pause_s: float
-    starts_s: tuple[float, ...]
     seen: int
     confidence: float
 
@@ -282,7 +281,7 @@ def _share(
 
 def _describe(calls: Sequence[Call], rule: _Rule) -> Iterations:
     recent = rule.typical[-_RECENT:]
-    first, idle, pause = _boundary(_pauses_before(calls), recent)
+    idle, pause = _boundary(_pauses_before(calls), recent)
     return Iterations(
         period_s=median(calls[last].start_s - calls[begin].start_s for begin, last in recent),
         sent_bytes=round(
@@ -290,19 +289,13 @@ def _describe(calls: Sequence[Call], rule: _Rule) -> Iterations:
         ),
         idle_s=idle,
         pause_s=pause,
-        starts_s=tuple(
-            calls[mark + first].start_s for mark in rule.marks if mark + first < len(calls)
-        ),
         seen=len(rule.typical),
         confidence=rule.confidence,
     )
 
 
-def _boundary(
-    pauses: Sequence[float], pieces: Sequence[tuple[int, int]]
-) -> tuple[int, float, float]:
-    """Return where in a piece the longest pause usually is: calls into it, and the two longest
-    pauses.
+def _boundary(pauses: Sequence[float], pieces: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Return the two longest pauses of a usual piece.
 
     Only pieces of the commonest number of calls are comparable call by call.
     """
@@ -314,4 +307,4 @@ def _boundary(
         max(pauses[first + offset] for offset in range(usual) if offset != longest)
         for first in alike
     )
-    return longest, at[longest], median(others) if usual > 1 else 0.0
+    return at[longest], median(others) if usual > 1 else 0.0

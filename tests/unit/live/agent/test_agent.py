@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import mltcp_tools
-from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli.main import main
 from mltcp_tools.live.agent.rules import load_config, parse_config
 
@@ -58,25 +57,6 @@ def test_systemd_takes_the_unit(
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
     assert "mltcp-agent" not in done.stderr
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
-def test_the_unit_exposes_as_little_as_the_agent_can_do_with(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    unit = tmp_path / "mltcp-agent.service"
-    unit.write_text(printed(capsys, "unit"))
-    command = ["systemd-analyze", "security", "--offline=true", "--threshold=45", unit]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-
-
-def test_an_agent_needs_its_rules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["agent", "--config", str(tmp_path / "absent")]) in (
-        MltcpError.exit_code + 1,  # wrong usage
-        3,  # without privileges
-    )
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_every_capability_of_the_unit_has_its_reason() -> None:

@@ -23,13 +23,3 @@ def test_what_happens_all_the_time_is_said_to_and_then_not(monkeypatch: pytest.M
     now[0] += 61
     spoken.tell("attaching a", "again", "and so on")
     assert said[-1] == "again"
-
-
-def test_what_has_long_been_quiet_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(notices.time, "monotonic", lambda: now[0])
-    spoken = Notices(lambda _: None)
-    for number in range(1000):  # as many jobs, one after the other
-        spoken.tell(f"attaching {number}", "said", "and so on")
-        now[0] += 1
-    assert len(spoken._said) <= 61

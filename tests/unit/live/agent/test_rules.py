@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.live.agent.rules import ALL, Config, Rule, load_config, parse_config
 from mltcp_tools.live.attach.selection import Target
-from mltcp_tools.live.priorities.live import Prioritised
 
 FULL = """\
 follow: polling
@@ -100,13 +99,6 @@ def test_rules_that_do_nothing_or_little_are_told() -> None:
     assert "rules[2] is left out: There is no user 'no-such-user'" in unknown
 
 
-def test_defaults() -> None:
-    config = parse_config("rules: [{command: x}]", "a.yaml")
-    assert (config.follow, config.on_stop) == ("auto", "detach")
-    assert config.rules[0].congestion_control == "mltcp"
-    assert config.rules[0].kinds == ()
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -160,10 +152,6 @@ def written(path: Path, text: str = FULL, mode: int = 0o644) -> Path:
     return path
 
 
-def test_a_file_is_loaded(tmp_path: Path) -> None:
-    assert len(load_config(written(tmp_path / "agent.yaml")).rules) == 2
-
-
 def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     for mode in (0o664, 0o646):
         with pytest.raises(HostError, match="chmod go-w"):
@@ -192,15 +180,6 @@ def test_what_is_no_file_of_rules_is_refused(tmp_path: Path) -> None:
         load_config(tmp_path / "bytes")
     with pytest.raises(UsageError, match="mebibyte"):
         load_config(written(tmp_path / "large", "#" * (1 << 20) + "\n"))
-
-
-def test_priorities_name_interfaces() -> None:
-    rules = "rules: [{job: one, pid: 1}]\n"
-    assert parse_config(rules, "f.yaml").priorities is None
-    found = parse_config(rules + "priorities: {interfaces: [eth0, eth1], weight: idle}", "f.yaml")
-    assert found.priorities == Prioritised(("eth0", "eth1"), "idle", 8)
-    found = parse_config(rules + "priorities: {interfaces: [a], controller: elsewhere}", "f.yaml")
-    assert found.priorities == Prioritised(("a",), elsewhere=True)
 
 
 @pytest.mark.parametrize(

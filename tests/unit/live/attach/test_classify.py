@@ -69,12 +69,6 @@ def test_nccl_with_helper_threads():
     assert "80 kB, the busiest one 1.8 GB" in found[2].reason
 
 
-def test_nccl_before_the_first_collective():
-    found = judge(evidence(NCCL), [a_socket(1, sent=100), a_socket(2, received=100)])
-    assert kinds(found) == [("nccl-data", True)] * 2
-    assert "too little has moved" in found[0].reason
-
-
 def test_gloo_and_its_store():
     sockets = [
         a_socket(1, remote=29500, sent=9_000),
@@ -162,24 +156,6 @@ def test_library_of_a_real_process_is_known(tmp_path, file, library, kind):
     assert [each.kind for each in low] == ["mpi" if kind == "mpi" else "other", "other"]
 
 
-@pytest.mark.parametrize(
-    ("libraries", "threads", "kind"),
-    [
-        (["nccl", "mpi", "jax"], (), "nccl-data"),
-        (["torch", "oneccl", "mpi"], (), "oneccl"),
-        (["torch", "mpi"], ["pt_gloo_runloop"], "gloo"),
-        (["jax", "mpi"], (), "mpi"),
-    ],
-)
-def test_process_with_several_libraries(libraries, threads, kind):
-    assert kinds(judge(evidence(libraries, threads), [a_socket(1)])) == [(kind, True)]
-
-
-def test_a_process_without_a_training_library():
-    found = judge(evidence([]), [a_socket(1), a_socket(2, remote=0, state="listen")])
-    assert kinds(found) == [("other", True), ("other", False)]
-
-
 def test_a_process_that_can_not_be_read():
     found = judge(None, [a_socket(1), a_socket(2, remote=22), a_socket(3, remote=29500)])
     assert [(each.kind, each.carries_data) for each in found] == [
@@ -218,7 +194,3 @@ def test_connections_within_the_host_are_left_alone(ends):
     assert "shares no link" in found[0].reason
     assert wanted(found) == []
     assert wanted(found, stays_here=True) == wanted(found, ["gloo"]) == [sock]
-
-
-def test_a_process_that_is_not_there_shows_nothing():
-    assert gather(Process(2**22, 1, 0, 0, "", (), "/", 1)) is None

@@ -91,12 +91,6 @@ def test_each_iteration_is_one_and_its_time_is_exact_in_the_mean() -> None:
     assert all(iteration.size == pytest.approx(SIZE, rel=0.01) for iteration in found)
 
 
-def test_pause_within_an_iteration_does_not_split_it() -> None:
-    found = iterations(known(), samples(22, pause_in=10))
-    assert [iteration.count for iteration in found] == [1] * 20
-    assert max(iteration.duration_s for iteration in found) == pytest.approx(0.4, abs=0.03)
-
-
 def test_iterations_without_a_pause_between_count_as_many() -> None:
     seen = list(samples(11, seed=3))
     last = seen[-1]

@@ -8,11 +8,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from mltcp_tools.kernel.host.diag import Progress
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import Socket, sockets
 from mltcp_tools.live.observe.iteration_detector import Sample
@@ -79,24 +78,6 @@ def test_iterations_are_those_that_were_sent(interface: str) -> None:
         assert outside.closed() == []
 
 
-def test_delayed_sample_makes_the_others_no_rarer() -> None:
-    """Looks of seconds apart would show no iteration of a quarter of one."""
-
-    class Stalls(Meter):
-        samples = 0
-
-        def read(self, sockets: Iterable[Socket]) -> dict[int, Progress]:
-            self.samples += 1
-            if self.samples == 20:
-                time.sleep(1.0)
-            return super().read(sockets)
-
-    with sending(0.25) as (sock, _), Stalls() as meter:
-        learned = Outside(meter, lambda: None).learn({"a": [sock]}, 60.0)["a"]
-        assert meter.samples > 20
-        assert len(learned) >= 7
-
-
 def test_a_connection_that_is_silent_has_none() -> None:
     with (
         sending(1000.0) as (sock, _),
@@ -133,11 +114,3 @@ def test_a_connection_that_closes_is_noticed() -> None:
         while not outside.closed():
             outside.wait()
         assert outside.closed() == ["a"]
-
-
-def test_what_is_called_in_between_ends_the_looking() -> None:
-    def enough() -> None:
-        raise KeyboardInterrupt
-
-    with sending(1000.0) as (sock, _), Meter() as meter, pytest.raises(KeyboardInterrupt):
-        Outside(meter, enough).learn({"a": [sock]}, 60.0)

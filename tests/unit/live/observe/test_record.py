@@ -83,13 +83,6 @@ def test_a_finished_recording_is_whole(tmp_path: Path) -> None:
     assert "killed" not in " ".join(run.problems)
 
 
-def test_a_recording_of_nothing_is_one_of_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    backend = WatchedBackend([Job(1, "a")], [], [])
-    assert record(folder, backend, (), lambda counts, elapsed_s: True) == {"a": 0}
-    assert load_run(folder).iterations.empty
-
-
 def test_both_ends_on_one_host_are_two_directions(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     events = iterations(10, ENDS, ENDS[::-1])
@@ -123,11 +116,6 @@ def test_a_fragment_is_no_iteration() -> None:
     assert found == [(1.3, SIZE)] * 10
     # Nor where it comes first.
     assert times((0.1, 384), *regular) == [(1.3, SIZE)] * 10
-
-
-def test_fragments_after_every_iteration_are_none_either() -> None:
-    bursts = [(n * 1.3 + late_s, size) for n in range(20) for late_s, size in ((0, SIZE), (0.4, 9))]
-    assert times(*bursts) == [(1.3, SIZE)] * 19
 
 
 def test_iterations_that_get_small_for_good_are_iterations() -> None:

@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
-import resource
-import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,16 +44,6 @@ def test_flows_that_send_together_are_one_iteration() -> None:
         assert each.duration_s == pytest.approx(0.5)
         assert each.comm_s == pytest.approx(0.11)
         assert {e.cookie for e in each.events} == {1, 2}
-
-
-def test_flow_without_pause_does_not_join_iterations() -> None:
-    joined, found = JobIterations(1), []
-    for number in range(1, 7):
-        found += joined.add(event(1, 1, number, number * 0.5, number * 0.5 + 0.499999))
-        found += joined.add(event(1, 2, number, number * 0.5 + 0.3, number * 0.5 + 0.6))
-    found += joined.flush()
-    assert len(found) == 5
-    assert all(len(each.events) == 2 for each in found)
 
 
 def test_reports_before_iterations_are_known_are_left_out() -> None:
@@ -106,15 +92,6 @@ def test_what_an_end_cut_short_is_nobodys_best() -> None:
     views.flush()
     best_s = views.of(Job(1, "a"), 1, None).best_s
     assert best_s == pytest.approx(0.5)
-
-
-def test_an_event_that_comes_too_late_changes_nothing() -> None:
-    joined, found = JobIterations(1), []
-    for number in range(1, 6):
-        found += joined.add(event(1, 1, number, number * 0.5, number * 0.5 + 0.1))
-    late = list(joined.add(event(1, 2, 1, 0.5, 0.6)))
-    assert late == []
-    assert [each.number for each in [*found, *joined.flush()]] == [1, 2, 3, 4]
 
 
 def test_views_show_times_change_and_overlap() -> None:
@@ -181,13 +158,6 @@ def test_of_two_followers_the_better_informed_one_counts(tmp_path: Path) -> None
     with FollowerState(tmp_path):  # the next one clears up
         assert killed_followers(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_killed_follower_whose_pid_is_anothers_leaves_nothing(tmp_path: Path) -> None:
-    path = tmp_path / f"{os.getpid()}.json"
-    path.write_text(json.dumps(document(start_ticks=1)))
-    assert read_follower_states(tmp_path) == {}
-    assert killed_followers(tmp_path) == [os.getpid()]
 
 
 def test_a_follower_that_is_about_to_end_was_killed(
@@ -287,26 +257,6 @@ def test_events_reach_every_reader(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.fixture
-def many_open_files() -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
-    with contextlib.ExitStack() as files:
-        for _ in range(1100):
-            files.enter_context(open(os.devnull))
-        yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-@pytest.mark.usefixtures("many_open_files")
-def test_a_reader_with_many_open_files_reads_too(tmp_path: Path) -> None:
-    """Select, unlike poll, can't wait for a descriptor above 1023."""
-    events = [event(1, 1, 1, 1.0, 1.5)]
-    with Relay(tmp_path / "s") as relay, RelayedIterations(tmp_path / "s") as reader:
-        relay.send(events)
-        assert reader.poll(5) == events
-
-
 def test_a_reader_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
     events = [event(1, 1, number, number, number + 0.5) for number in range(1, 3000)]
     with (
@@ -315,20 +265,6 @@ def test_a_reader_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
     ):
         relay.send(events)
         assert lazy.poll(0)[0] == events[0]
-
-
-def test_what_is_no_event_is_left_out(tmp_path: Path) -> None:
-    good = dataclasses.asdict(event(1, 1, 1, 1.0, 2.0))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-        server.bind(str(tmp_path / "s"))
-        server.listen()
-        with RelayedIterations(tmp_path / "s") as stream:
-            peer, _ = server.accept()
-            with peer:
-                peer.send(b"\xff")
-                for packet in ([], {}, {**good, "bytes": "1"}, {**good, "x": 1}, good):
-                    peer.send(json.dumps(packet).encode())
-                assert stream.poll(5) == [event(1, 1, 1, 1.0, 2.0)]
 
 
 class Taken(Backend):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import pytest
@@ -151,52 +150,6 @@ def test_gap_is_between_pause_and_idle_time(
     assert iterations.idle_s == pytest.approx(pause * factor)
     assert iterations.pause_s == pytest.approx(pause if buckets > 1 else 0)
     assert iterations.pause_s < iterations.gap_s < iterations.idle_s
-
-
-def test_iterations_start_after_the_idle_time() -> None:
-    plan = ddp(4, 1000, 0.01, 0.5)
-    # The first call seen is in the middle of an iteration.
-    calls = made(plan, 10)[2:]
-    starts = {b.start_s for a, b in itertools.pairwise(calls) if b.start_s - a.start_s > 0.4}
-    assert set(found(calls).starts_s) <= starts
-    assert len(found(calls).starts_s) >= 8
-
-
-def test_calls_that_last_leave_less_idle_time() -> None:
-    calls = [Call(i * 1.0, i * 1.0 + 0.6, "all_reduce", 1000) for i in range(10)]
-    iterations = found(calls)
-    assert iterations.period_s == pytest.approx(1.0)
-    assert iterations.idle_s == pytest.approx(0.4)
-
-
-def test_threads_that_overlap_are_one_burst() -> None:
-    calls = [
-        Call(i + offset, i + offset + 0.3, "all_reduce", 1000)
-        for i in range(10)
-        for offset in (0.1, 0.0, 0.2)
-    ]
-    iterations = found(calls)
-    assert iterations.period_s == pytest.approx(1.0)
-    assert iterations.idle_s == pytest.approx(0.5)
-    assert iterations.sent_bytes == 3000
-
-
-def test_a_check_every_ten_iterations_is_part_of_none() -> None:
-    plan = ddp(6, 1_000_000, 0.02, 0.4)
-    calls: list[Call] = []
-    for _ in range(4):
-        start = calls[-1].start_s if calls else 0.0
-        calls += made(plan, 10, start_s=start)
-        calls += made([("all_gather", 8, 0.005)], 1, start_s=calls[-1].start_s)
-    iterations = found(calls)
-    assert iterations.period_s == pytest.approx(period_of(plan), rel=0.05)
-    assert iterations.sent_bytes == bytes_of(plan)
-
-
-def test_bytes_may_be_unknown() -> None:
-    iterations = found(made(ddp(5, 0, 0.01, 0.5), 10))
-    assert iterations.period_s == pytest.approx(0.54)
-    assert iterations.metadata("gloo", 0.5).bytes_per_iteration is None
 
 
 def test_metadata_is_for_one_flow() -> None:

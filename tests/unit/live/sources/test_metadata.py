@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mltcp_tools.kernel.backends import records
 from mltcp_tools.kernel.backends.base import Flow, Job, JobParams
@@ -54,13 +52,6 @@ def test_best_source_counts_and_the_next_once_it_is_silent() -> None:
     assert best.source == "hooks"
 
 
-def test_a_slow_job_is_not_silent_between_iterations() -> None:
-    chooser = Chooser()
-    chooser.tell(known("hooks", period_s=60), heard_s=0)
-    assert chooser.best(599) is not None
-    assert chooser.best(601) is None
-
-
 def test_a_source_without_confidence_is_not_believed() -> None:
     chooser = Chooser()
     chooser.tell(known("hooks", confidence=0.2), 0)
@@ -104,22 +95,6 @@ def test_hooks_give_the_period_and_half_the_idle_time_as_gap() -> None:
     assert found.bytes_per_iteration is None
 
 
-def test_hooks_that_do_not_know_communication_leave_the_gap_open() -> None:
-    rhythm = Rhythm()
-    for number in range(1, 10):
-        rhythm.add(told(number, number * 0.5, number * 0.5 + 0.4))
-    found = rhythm.metadata()
-    assert found is not None
-    assert found.gap_s == 0
-
-
-def test_lost_messages_do_not_change_the_period() -> None:
-    rhythm = Rhythm()
-    for number in (1, 2, 5, 6, 9, 11, 30):
-        rhythm.add(told(number, number * 0.5, number * 0.5 + 0.1))
-    assert period_of(rhythm) == pytest.approx(0.5)
-
-
 def test_a_loop_that_begins_anew_forgets_what_was() -> None:
     rhythm = Rhythm()
     for number in range(1, 20):
@@ -139,15 +114,6 @@ def test_one_lying_process_does_not_shift_the_job() -> None:
     assert period_of(rhythm) == pytest.approx(0.5)
     rhythm.forget(9)
     assert rhythm.metadata() is not None
-
-
-@given(st.lists(st.tuples(st.integers(1, 9), st.floats(0, 1e6), st.floats(0, 1e5))))
-def test_any_messages_give_a_period_or_none(rows: list[tuple[int, float, float]]) -> None:
-    rhythm = Rhythm()
-    for number, begin_s, length_s in rows:
-        rhythm.add(told(number, begin_s, begin_s + length_s, busy_s=length_s / 2))
-    found = rhythm.metadata()
-    assert found is None or (found.period_s > 0 and 0 <= found.confidence <= 1 and found.gap_s >= 0)
 
 
 # Flows
@@ -171,11 +137,6 @@ def test_a_flow_that_is_not_sure_tells_nothing(confidence: float) -> None:
     assert learned_metadata([flow(5000, confidence)], 0.5, 30) is None
 
 
-def test_without_a_period_nothing_is_told() -> None:
-    assert learned_metadata([flow(5000, 4 / 11)], None, 0) is None
-    assert learned_metadata([flow(5000, 4 / 11)], 0.5, 2) is not None
-
-
 # A followed job
 
 
@@ -192,23 +153,6 @@ def test_of_what_nobody_tells_nothing_is_told() -> None:
     best = job.best(1)
     assert best is not None
     assert best.source == "learned"
-
-
-def test_news_is_who_knows_and_how_many_bytes() -> None:
-    job = followed()
-    assert job.news(0) is None
-    first, alike, other = (
-        known("learned", bytes_per_iteration=size, gap_s=gap_s)
-        for size, gap_s in ((1000, 0.1), (1001, 0.2), (3000, 0.1))
-    )
-    for learned, is_news in ((first, True), (alike, False), (other, True), (None, False)):
-        job.see(learned)
-        assert job.news(1) == (learned if is_news else None)
-    job.tell(known("gloo", bytes_per_iteration=3000), 2)
-    news = job.news(2)
-    assert news is not None
-    assert news.source == "gloo"
-    assert job.news(3) is None
 
 
 def test_calls_are_told_and_stay_when_they_end() -> None:

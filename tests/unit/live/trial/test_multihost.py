@@ -17,7 +17,6 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.live.trial import multihost
 from mltcp_tools.live.trial.multihost import AcrossWorld, _Part
 from mltcp_tools.live.trial.period import BASE
-from mltcp_tools.live.trial.surroundings import Interrupted, JobEnded
 
 HOST = f'''
 import json, sys, time
@@ -86,17 +85,6 @@ def test_periods_get_what_their_hosts_counted(world: AcrossWorld) -> None:
         assert counted.notes == [f"{host}: gpt2 opened connections." for host in HOSTS]
         assert counted.retransmits == {"gpt2@one": 7, "gpt2@two": 50007}
     assert world.unlike(1, 0) == ["two: periods [1, 0] differ."]
-
-
-def test_a_trial_that_is_to_end_says_so(world: AcrossWorld) -> None:
-    world._interrupted = lambda: True
-    with pytest.raises(Interrupted, match="interrupted"):
-        world.switch(BASE)
-
-
-def test_who_can_not_go_on_is_named(world: AcrossWorld) -> None:
-    with pytest.raises(JobEnded, match=r"(one|two): gpt2 has ended"):
-        world.switch("bad")
 
 
 def test_a_host_that_dies_is_named_with_its_reason(world: AcrossWorld) -> None:

@@ -52,14 +52,6 @@ def test_what_was_announced_as_visible_is_found_about_that_often() -> None:
     assert 0.6 * 60 <= found <= 0.97 * 60
 
 
-def test_the_interval_holds_the_effect() -> None:
-    held = 0
-    for seed in range(100):
-        verdict = run(SimulatedWorld(seed, {"a": Simulated(effect=-0.03)}), seed)[1]
-        held += verdict.together.low <= -0.03 <= verdict.together.high
-    assert held >= 90
-
-
 def test_each_job_has_its_own_row_and_advice() -> None:
     jobs = {"wins": Simulated(effect=-0.1), "loses": Simulated(effect=0.06)}
     verdict = run(SimulatedWorld(3, jobs))[1]
@@ -81,14 +73,6 @@ def test_a_job_that_mltcp_slows_twice_ends_the_trial() -> None:
     begun = [at for at, variant in world.switches if variant == MLTCP]
     ended = [at for at, variant in world.switches if variant == BASE]
     assert [after - before < 15 for before, after in zip(begun, ended, strict=True)] == [True] * 2
-
-
-@pytest.mark.parametrize("begins_s", range(1010, 1300, 10))
-def test_a_neighbour_that_stays_never_ends_the_trial(begins_s: int) -> None:
-    """Whichever variant runs when it begins, and whatever the counters of the host show of it."""
-    slowed = Simulated(others=lambda now, variant: math.log(1.6) if now > begins_s else 0.0)
-    course = run(SimulatedWorld(1, {"a": slowed}))[0]
-    assert (course.ended, course.stopped) == ("", False)
 
 
 def test_neighbour_that_leaves_once_discards_its_round() -> None:
@@ -179,13 +163,6 @@ def test_periods_are_long_enough_for_forty_iterations() -> None:
     trial = Trial(PLAN, SimulatedWorld(1, {"a": Simulated(period_s=10.0)}), 1, lambda _: None)
     assert 400 < trial.course.period_s < 450
     assert "two periods of 4" in announcement(trial.course)
-
-
-def test_periods_grow_with_a_job_that_becomes_slower() -> None:
-    job = Simulated(effect=-0.1, others=lambda now, variant: math.log(3.0) if now > 1100 else 0.0)
-    course, verdict = run(SimulatedWorld(1, {"a": job}), plan=Plan(8, 22.0, 0.2))
-    assert course.period_s > 55
-    assert (course.ended, verdict.kind) == ("", "faster")
 
 
 @pytest.mark.parametrize("rounds", [6, 9])
