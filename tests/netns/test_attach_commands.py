@@ -195,7 +195,7 @@ MISTAKES = [
     (["attach"], 2, "Missing argument"),
     (["attach", "4194304", "--job", "a"], 1, "No process matches 4194304"),
     (["attach", "x:y", "--job", "a"], 2, "begins with no kind of target"),
-    (["attach", "PID", "--job", "a\x1b"], 2, "printable"),
+    (["attach", "PID", "--kind", "all", "--job", "a\x1b"], 2, "printable"),
     (["attach", "PID", "--job", "a", "--slope", "2", "--cc", "observe"], 2, "changes nothing"),
     (["attach", "PID", "--job", "a", "--kind", "gloo"], 1, "--kind all"),
     (["attach", "PID", "--job", "a", "--follow", "--json"], 2, "--follow can't be combined"),
