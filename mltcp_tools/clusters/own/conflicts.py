@@ -72,7 +72,7 @@ class Conflict:
         """Placement, shift and MLTCP in words."""
         placed = f"{self.jobs[-1]} on {', '.join(self.places)}" if self.places else "nothing free"
         if self.score is None:
-            shift = "not known"
+            shift = "no common period"
         elif self.score >= FITS:
             shifts = ", ".join(format_seconds(each) for each in self.shifts_s)
             shift = f"by {shifts} (score {self.score:.3f})"
@@ -218,7 +218,7 @@ def _experiment(
             "direction": "both",
             "start": "random",
             # So that all are there for about as long.
-            "iterations": min(10 * _ITERATIONS, round(_ITERATIONS * max(alone_s) / own_s)),
+            "iterations": min(5 * _ITERATIONS, round(_ITERATIONS * max(alone_s) / own_s)),
         }
         for name, job, size, own_s in zip("abcd", jobs, sent, alone_s, strict=False)
     ]

@@ -19,10 +19,9 @@ class Facts:
     held, `parts` of them on parts of a GPU. utilisation: their share of all. wait_mean_s,
     wait_median_s: from submission to start.
 
-    Shares of gpu_hours: several: of jobs on several servers; leaves: of those on several leaves, as
-    far as the log says where jobs ran; unplaced: of jobs where it doesn't. computing: in which jobs
-    compute, and several_network, leaves_network: in which those on several servers, or leaves,
-    don't; None where nobody says how long jobs compute.
+    Shares of gpu_hours: several: of jobs on several servers; leaves: of those on several leaves, or
+    that may be; unplaced: of jobs whose nodes aren't known. several_network, leaves_network: of the
+    time in which these don't compute, None where nobody says how long jobs compute.
     """
 
     jobs: int
@@ -65,7 +64,7 @@ class Facts:
         if self.unplaced:
             found.append(
                 f"The log doesn't say where {self.unplaced:.1%} of the GPU hours were: jobs larger"
-                " than a server count as on several, and on one leaf."
+                " than a server count as on several servers and leaves."
             )
         return found
 
@@ -83,8 +82,13 @@ def facts(workload: Workload) -> Facts:
     took = np.array([job.took_s for job in jobs], dtype=float)
     held = took * np.array([job.gpus for job in jobs])
     several = np.array([_servers(job, topology.gpus) > 1 for job in jobs])
-    leaves = np.array([len({topology.leaf_of(s) for s, _ in job.placement}) > 1 for job in jobs])
     unplaced = np.array([not job.placement for job in jobs])
+    if "topology" in workload.assumed:
+        leaves = several
+    else:
+        leaves = (several & unplaced & (topology.leaves > 1)) | np.array(
+            [len({topology.leaf_of(server) for server, _ in job.placement}) > 1 for job in jobs]
+        )
     own_s = held.sum() + 3600 * workload.parts[1]
     span_s = float((starts + took).max() - arrivals.min())
     networks: list[float | None] = [None, None]

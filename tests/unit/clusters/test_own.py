@@ -456,6 +456,21 @@ parts: {jobs: 1, gpu_hours: 1.0}
     assert "all of those jobs' time" in facts(unknown).sentences()[2]
 
 
+@pytest.mark.parametrize(
+    ("network", "leaves"),
+    [("leaf: 2, spines: 1", 1.0), ("leaf: 8", 0.0), ("leaf: 8}\nassumed: [topology", 1.0)],
+)
+def test_bounds_hold_where_nobody_knows_where_jobs_ran(network: str, leaves: float) -> None:
+    """Uplinks may save what may have crossed them."""
+    close = "]" if "assumed" in network else "}"
+    text = f"cluster: {{servers: 8, gpus: 4, {network}{close}\njobs:\n" + (
+        "  - {name: a, model: bert, gpus: 8, iterations: 10, took: 100s}\n"
+    )
+    found = facts(parse_workload(text, "w"))
+    assert (found.several, found.leaves, found.unplaced) == (1.0, leaves, 1.0)
+    assert found.leaves_network == (found.several_network if leaves else 0.0)
+
+
 def scraped(rates_bps: dict[str, float], reset_s: float = math.inf) -> str:
     """Samples each 10 s of servers that send at these rates for 1000 s, as Prometheus has them."""
     result = []
