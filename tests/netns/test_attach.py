@@ -121,21 +121,6 @@ def test_a_descriptor_that_became_another_socket(backend: Backend) -> None:
         assert held.congestion_controls() == [FIRST_CC, "mltcp"]
 
 
-def test_a_process_that_exits(backend: Backend) -> None:
-    with holder(2) as held:
-        found = connections(held)
-    changes = attach(found, JOB, "mltcp", backend)
-    assert outcomes(changes) == ["gone"] * 2
-    assert "ended" in changes[0].reason
-    assert backend.jobs() == []
-    assert_nothing_recorded()
-
-    with holder(2) as held:
-        attach(connections(held), JOB, "mltcp", backend)
-    assert [each.outcome for each in detach(pid=held.pid)] == ["gone"] * 2
-    assert backend.jobs() == []
-
-
 def test_a_pid_that_was_reused(backend: Backend) -> None:
     with ExitStack() as stack:
         with holder(2) as first:
@@ -237,18 +222,6 @@ def test_attaching_again_keeps_what_was_there_first(backend: Backend) -> None:
         assert held.congestion_controls() == ["mltcp_reno"] * 2
         assert [each.new for each in detach()] == [FIRST_CC] * 2
         assert held.congestion_controls() == [FIRST_CC] * 2
-
-
-def test_attaching_again_updates_closed_and_chosen_sockets(
-    backend: Backend,
-) -> None:
-    with holder(3) as held:
-        attach(connections(held), JOB, "mltcp", backend)
-        held.ask("close", 0)
-        held.ask("choose", 0, "cubic")
-        assert outcomes(attach(connections(held), JOB, "mltcp", backend)) == ["switched", "tagged"]
-        assert recorded() == {"seven": set(held.fds[1:])}
-        assert sorted(each.new for each in detach()) == ["cubic", FIRST_CC]
 
 
 def test_sockets_move_to_another_job(backend: Backend) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import socket
 import struct
 import subprocess
 import time
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 from netns.backends_here import LEARNT_GAP_S, fresh, learn
 from netns.connections import (
-    TCP_CONGESTION,
     bottleneck,
     connection,
     connection_here,
@@ -83,21 +81,6 @@ def test_base_missing_in_kernel_is_named_and_nothing_changes(
         with pytest.raises(HostError, match=r"no dctcp.*CONFIG_TCP_CONG_DCTCP"):
             backend.load(["mltcp_reno", "mltcp_dctcp"])
         assert backend.status().loaded == loaded
-
-
-def test_force_unloads_at_once_and_leaves_the_flow_running(backend: Backend) -> None:
-    backend.load()
-    with bottleneck() as network, connection(network, "mltcp") as sender:
-        send_burst(sender, BURST)
-        assert backend.unload(force=True) == 1
-        assert not set(STANDARD) & set(facts.available_congestion_controls())
-        send_burst(sender, BURST)
-        name = sender.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16)
-        assert name.startswith(b"mltcp\0")
-        # The name is free again while the old code still drives that socket.
-        backend.load()
-        send_burst(sender, BURST)
-    assert backend.unload() == 0
 
 
 def test_force_leaves_a_flow_that_has_learned_as_its_base(backend: Backend) -> None:

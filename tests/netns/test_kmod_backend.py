@@ -32,7 +32,6 @@ from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 pytestmark = pytest.mark.skipif(bool(why_not("kmod")), reason=why_not("kmod"))  # named by hand
 
 BURST = 200_000
-LOCALHOST = "127.0.0.1"
 
 
 @pytest.fixture

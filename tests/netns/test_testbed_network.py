@@ -258,10 +258,3 @@ def test_only_dead_runs_namespaces_are_removed() -> None:
         assert not mark.exists()
         assert len(namespaces(living.id)) == 3
         assert (LOCKS / f"{living.id}.lock").exists()
-
-
-def test_ids_of_jobs_are_the_runs_own() -> None:
-    with RunLock() as one, RunLock() as other:
-        ids = {lock.job_id(number) for lock in (one, other) for number in range(1, 201)}
-    assert len(ids) == 400
-    assert all(256 < number < 2**32 for number in ids)
