@@ -24,7 +24,6 @@ class Aggregated(Collective):
     name = "aggregated"
     about = "sums at an aggregator, without what is zero at all ranks"
     at_aggregator = True
-    options = frozenset({"aggregator", "mltcp"})
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -57,7 +56,7 @@ class Aggregated(Collective):
             group.world,
             timeout_s=setting.timeout_s,
         )
-        self._sums = Sums(self._session, setting.timeout_s, setting.mltcp)
+        self._sums = Sums(self._session, setting.timeout_s)
 
     def takes(self, tensor: torch.Tensor, how: How) -> bool:
         from mltcp_tools.collectives.group import KINDS
@@ -70,10 +69,6 @@ class Aggregated(Collective):
         assert self._sums is not None, "the job hasn't been joined"
         finite, done = self._sums.reduce(tensor, result, kind_of(tensor, how), how)
         return done if finite else None
-
-    def begin_iteration(self) -> None:
-        if self._sums:
-            self._sums.begin_iteration()
 
     def over(self) -> str:
         return self._session.over() if self._session else ""

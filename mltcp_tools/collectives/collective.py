@@ -63,14 +63,12 @@ class Setting:
     """Means of a collective at one rank.
 
     group: the ranks' own Gloo. timeout_s: seconds without progress, after which a reduction is
-    given up. endpoint: the aggregator, where one is named. mltcp: whether a window of ours grows by
-    MLTCP's F, so that jobs that meet take turns.
+    given up. endpoint: the aggregator, where one is named.
     """
 
     group: Group
     timeout_s: float = 30.0
     endpoint: Endpoint | None = None
-    mltcp: bool = False
 
 
 class Collective:
@@ -78,14 +76,13 @@ class Collective:
 
     name, about: what it is called, and what it does in a few words. at_aggregator: whether it needs
     one. by_group: whether it needs nothing but the ranks' Gloo, so that no other way is left where
-    it fails. options: those of `enable` that are for it.
+    it fails.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
     at_aggregator: ClassVar[bool] = False
     by_group: ClassVar[bool] = False
-    options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -114,9 +111,6 @@ class Collective:
         was. Where `by_group`, CollectiveError instead.
         """
         raise NotImplementedError
-
-    def begin_iteration(self) -> None:
-        """Begin an iteration, which is taken to be as large as the last one."""
 
     def over(self) -> str:
         """Between reductions: why there can be no more of them, of what others know as well, too.

@@ -48,11 +48,8 @@ class State:
 
     def begin(self, bucket: Any) -> None:
         """A bucket is handed over; the first one of a backward pass begins an iteration."""
-        if bucket.index() == 0:
-            if self.auto:
-                self.auto.begin()
-            if self.reducer:
-                self.reducer.begin_iteration()
+        if self.auto and bucket.index() == 0:
+            self.auto.begin()
         with contextlib.suppress(Exception):  # what goes wrong in telling must not reach training
             self._told.begin(bucket)
 
@@ -87,7 +84,6 @@ def enable(
     aggregator: str | None = None,
     timeout_s: float = 30.0,
     top_k: float | None = None,
-    mltcp: bool = False,
     job: Job | None = None,
 ) -> State:
     """Let `model`, a DistributedDataParallel, average its gradients so; every rank calls it.
@@ -98,9 +94,8 @@ def enable(
     logger `mltcp_tools.collectives` says which and why. aggregator: `HOST[:PORT]` (default: the
     environment's MLTCP_AGGREGATOR). timeout_s: seconds without progress, after which the aggregator
     is given up. top_k: share of the gradients' blocks that are sent, those with the largest norms;
-    the rest is added to the next step's (error feedback). mltcp: whether the window towards the
-    aggregator grows by MLTCP's F. job: name under which the agent hears of iterations (default:
-    MLTCP_JOB's).
+    the rest is added to the next step's (error feedback). job: name under which the agent hears of
+    iterations (default: MLTCP_JOB's).
 
     Gradients on other devices than the CPU, or of types that the aggregator doesn't add, keep the
     job's own way. Returns the hook's state; its `close` leaves the job. With nothing to try, `auto`
@@ -116,7 +111,6 @@ def enable(
         "algorithm": algorithm,
         "timeout_s": timeout_s,
         "top_k": top_k,
-        "mltcp": mltcp,
     }
     endpoint, refusal = None, ""
     try:
@@ -130,7 +124,7 @@ def enable(
         return State(None, model.process_group, job or Job(), Auto(None, why))
     # Ranks notice up to timeout_s one after the other that something failed.
     group = Group(model.process_group, 2 * timeout_s + 30)
-    setting = Setting(group, timeout_s, endpoint, mltcp)
+    setting = Setting(group, timeout_s, endpoint)
     reducer = Reducer(Gloo if why else collective, setting)
     if algorithm != AUTO and reducer.why_gloo:
         reducer.close()
@@ -163,11 +157,8 @@ def _check(model: Any, asked: dict[str, Any], aggregator: str | None) -> Endpoin
     top_k = asked["top_k"]
     if top_k is not None and not 0 < top_k <= 1:
         raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
-    named = {"aggregator": aggregator, "mltcp": asked["mltcp"]}
-    for option, value in named.items():
-        if value and option not in collective.options:
-            takers = ", ".join(each.name for each in COLLECTIVES.values() if option in each.options)
-            raise UsageError(f"{option} isn't for {asked['algorithm']}, only for {takers}.")
+    if aggregator and not collective.at_aggregator:
+        raise UsageError(f"{asked['algorithm']} uses no aggregator; leave the option out.")
     return _endpoint(aggregator) if collective.at_aggregator else None
 
 

@@ -233,11 +233,6 @@ class Worker:
         """Count a packet's elements of a kind."""
         return int(self._lib.worker_chunk(self._worker, int(kind)))
 
-    def expect(self, before: int, total: int) -> None:
-        """Say which part of an iteration comes next, in bytes: the window grows by MLTCP's
-        F. total: 0 where it isn't known."""
-        self._lib.worker_expect(self._worker, before, total)
-
     def count_present(
         self, source: int, count: int, kind: Kind, block: int, chunks: Chunks | None = None
     ) -> tuple[int, int]:

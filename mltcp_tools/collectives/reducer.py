@@ -180,10 +180,6 @@ class Reducer:
         self._work.put(do)
         return future
 
-    def begin_iteration(self) -> None:
-        """Begin an iteration, which is taken to be as large as the last one."""
-        self._work.put(lambda: self._way.begin_iteration())
-
     def reduce_now(self, tensor: torch.Tensor, how: How) -> None:
         """all_reduce, from within `run`."""
         kind_of(tensor, how)

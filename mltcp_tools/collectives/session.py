@@ -231,10 +231,6 @@ class Session:
         self.broken = self._sentence(state, timeout_s)
         raise SessionError(self.broken)
 
-    def expect(self, before: int, total: int) -> None:
-        """Say which part of an iteration comes next, as Worker.expect."""
-        self.worker.expect(before, total)
-
     @property
     def worker(self) -> Worker:
         """This rank's; AssertionError after `close`."""

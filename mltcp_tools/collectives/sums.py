@@ -31,18 +31,12 @@ class Sums:
     """The sums of a session, and the knowledge of them.
 
     Zeros are left out where their share was large the last time, in a tensor of that type and size.
-    mltcp: grow the window by MLTCP's F.
     """
 
-    def __init__(self, session: Session, timeout_s: float, mltcp: bool) -> None:
-        self._session, self._timeout_s, self._mltcp = session, timeout_s, mltcp
-        self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
+    def __init__(self, session: Session, timeout_s: float) -> None:
+        self._session, self._timeout_s = session, timeout_s
         self._densities: dict[tuple[str, int], tuple[float, float]] = {}
         """Of chunks and of blocks in the last sum, by type and size."""
-
-    def begin_iteration(self) -> None:
-        """Begin an iteration, which is taken to be as large as the last one."""
-        self._iteration_bytes, self._handed_over = self._handed_over, 0
 
     def reduce(
         self, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
@@ -51,9 +45,6 @@ class Sums:
 
         The tensor is as it was then, and where SessionError is raised.
         """
-        if self._mltcp:
-            self._session.expect(self._handed_over, self._iteration_bytes)
-            self._handed_over += tensor.nbytes
         count = tensor.numel()
         if not count:
             return self._whole(tensor, result, kind, how)

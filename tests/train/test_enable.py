@@ -50,7 +50,7 @@ def test_gradients_elsewhere_keep_the_jobs_group_and_its_futures(
         return future
 
     monkeypatch.setattr(ddp, "allreduce_hook", own)
-    reducer: Any = SimpleNamespace(begin_iteration=lambda: None)
+    reducer: Any = SimpleNamespace()
     bucket = SimpleNamespace(
         buffer=lambda: torch.empty(4, device="meta"), index=lambda: 0, is_last=lambda: True
     )

@@ -10,7 +10,7 @@
 #define MOST_LATER_ANSWERS 32
 #define MAX_RTO_NS 100000000ull /* polls are small, and peers may take long */
 #define FIRST_RTO_NS 50000000ull
-#define GROWTH 0.25 /* packets in a round trip */
+#define GROWTH 0.25 /* packets in an RTT */
 #define PAIRS_FROM 8 /* packets of window, from which on new ones go out in pairs */
 #define TRAINS_OF_WINDOW 3 /* at least */
 #define DEAF_POLLS 3
@@ -59,8 +59,6 @@ struct worker {
 	bool rounds_to_agree; /* begin with a round that carries exponents and chunks alone */
 	bool nonfinite;
 	double cwnd, ssthresh; /* packets */
-	uint64_t before, total; /* bytes (worker_expect) */
-	uint64_t summed; /* bytes of this collective whose sum is in */
 	uint32_t flying;
 	bool second; /* the next new packet is the second of a pair */
 	uint64_t order, answered, scanned, recovery; /* numbers of packets sent */

@@ -64,12 +64,6 @@ uint32_t worker_chunk(const struct worker *w, uint32_t kind)
 	return travels_short(w, kind) ? 2 * w->config.values : w->config.values;
 }
 
-void worker_expect(struct worker *w, uint64_t before, uint64_t total)
-{
-	w->before = before;
-	w->total = total;
-}
-
 enum worker_state worker_state(const struct worker *w)
 {
 	return w->state;
@@ -134,7 +128,6 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 	w->begun++;
 	w->nonfinite = false;
 	w->second = false;
-	w->summed = 0;
 	w->searched = 0;
 	w->operation = name_operation(w);
 	w->state = w->chunks ? WORKER_RUNNING : WORKER_DONE;
@@ -207,10 +200,8 @@ static void finish_round(struct worker *w, uint32_t index, uint64_t now,
 		note_loss(w, slot);
 	else if (!slot->polls && !slot->repeated)
 		sample_rtt(w, now - slot->sent_ns);
-	if (slot->chunk != AGG_END) {
+	if (slot->chunk != AGG_END)
 		put_result(w, slot, packet);
-		w->summed += length_of(w, slot->chunk) * element_bytes(w->request.kind);
-	}
 	slot->state = SLOT_IDLE;
 	slot->round++;
 	if (slot->length)

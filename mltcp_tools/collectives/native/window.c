@@ -2,16 +2,15 @@
 /*
  * How much a worker has on the way, and when it asks for answers that are late.
  *
- * The window is TCP's: slow start, then a packet more in four round trips, half of it on a loss.
- * RFC 5681 adds one in each, but a worker loses less beside TCP: it learns of a loss a round trip
- * later, and what TCP sends then meets a full queue. What has no answer while later packets have
- * theirs, or for the retransmission time-out (RFC 6298), is asked for by a packet without values;
- * the aggregator says whether ours is missing (a loss: send it again), its answer got lost (a loss
- * too), or other workers' are missing (no loss: wait).
+ * The window follows TCP: slow start, then one packet more in four RTTs, half of it after a loss.
+ * RFC 5681 adds one in each RTT, but a worker loses less beside TCP: it learns of a loss an RTT
+ * later, and what TCP sends then meets a full queue. A packet without values asks for what has no
+ * answer while later packets have theirs, or for the RTO (RFC 6298). The aggregator says whether
+ * ours is missing (a loss: send it again), its answer got lost (a loss too), or other workers' are
+ * missing (no loss: wait).
  */
 #include <math.h>
 #include "internal.h"
-#include "mltcp_uapi.h"
 
 static uint64_t rto_ns(const struct worker *w, uint32_t polls)
 {
@@ -103,23 +102,11 @@ uint32_t worker_train(const struct worker *w)
 	return train ? train : 1;
 }
 
-/* MLTCP's F at its published line. */
-static double aggressiveness(const struct worker *w)
-{
-	double share;
-
-	if (!w->total)
-		return 1;
-	share = (double)(w->before + w->summed) / w->total;
-	return ((double)MLTCP_DEFAULT_INTERCEPT + MLTCP_DEFAULT_SLOPE * (share < 1 ? share : 1)) /
-	       MLTCP_ONE;
-}
-
 void grow_window(struct worker *w)
 {
 	if (w->flying + w->urgent.count + 1 < (uint32_t)w->cwnd)
 		return; /* it wasn't the window that held us back */
-	w->cwnd += w->cwnd < w->ssthresh ? 1 : GROWTH * aggressiveness(w) / w->cwnd;
+	w->cwnd += w->cwnd < w->ssthresh ? 1 : GROWTH / w->cwnd;
 	if (w->cwnd > w->stride)
 		w->cwnd = w->stride;
 }

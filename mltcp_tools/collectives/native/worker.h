@@ -92,11 +92,6 @@ void worker_close(struct worker *worker);
 uint32_t worker_chunk(const struct worker *worker, uint32_t kind);
 void worker_counters(const struct worker *worker, struct worker_counters *to);
 
-/* Which part of a job's iteration the next collective is, in bytes: what of it came before, and all
- * of it; 0 where that isn't known. The window then grows by MLTCP's F, as its flows do: a job that
- * has more of its iteration behind it grows faster, and jobs that meet take turns. */
-void worker_expect(struct worker *worker, uint64_t before, uint64_t total);
-
 /* The protocol, with times in nanoseconds of any steady clock. */
 void worker_begin(struct worker *worker, const struct worker_request *request, uint64_t now);
 uint32_t worker_send(struct worker *worker, uint64_t now, struct agg_packet *packet);

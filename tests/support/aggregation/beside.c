@@ -323,7 +323,6 @@ void beside_run(const struct beside *beside, const struct worker_request *reques
 	w->random = beside->seed;
 	make_world(w);
 	for (i = 0; i < beside->workers; i++) {
-		worker_expect(w->parties.workers[i], beside->before, beside->total);
 		worker_begin(w->parties.workers[i], &requests[i], 0);
 		let_send(w, i);
 	}

@@ -14,7 +14,6 @@ struct beside {
 	uint64_t wake_ns; /* a worker looks at its socket so often; 0: at once */
 	uint64_t seconds_ns; /* of virtual time, at which it ends */
 	uint64_t from_ns; /* bytes are counted from then on */
-	uint64_t before, total; /* bytes, as all workers expect them (worker_expect) */
 	bool reno; /* whether the flow is there */
 };
 

@@ -35,14 +35,10 @@ def share(
     count: int = 2_500_000,
     slots: int = 256,
     values: int = 352,
-    expected: tuple[int, int] = (0, 0),
     reno: bool = True,
     seed: int = 1,
 ) -> Shares:
-    """The job repeats a sum of `count` float32; wake_s: a worker looks at its socket so often.
-
-    expected: what the workers are told of their iteration (Worker.expect), bytes.
-    """
+    """The job repeats a sum of `count` float32; wake_s: a worker looks at its socket so often."""
     lib, ffi = with_workers("beside")
     array = np.ones(count, dtype=np.float32)
     results = [np.empty_like(array) for _ in range(workers)]
@@ -69,8 +65,6 @@ def share(
         "wake_ns": int(wake_s * 1e9),
         "seconds_ns": int((seconds + skip) * 1e9),
         "from_ns": int(skip * 1e9),
-        "before": expected[0],
-        "total": expected[1],
         "reno": reno,
     }
     report = ffi.new("struct beside_report *")

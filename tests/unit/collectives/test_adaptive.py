@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import networkx as nx
@@ -146,39 +146,51 @@ def test_equal_links_use_a_ring_timed_by_what_it_sums() -> None:
 
 
 @pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks of few reductions."""
+def pass_s(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Looks of few reductions, which take the seconds that a rank's thread lets pass."""
+    clocks = threading.local()
+
+    def now_s() -> float:
+        return getattr(clocks, "now_s", 0.0)
+
+    def pass_by(seconds: float) -> None:
+        clocks.now_s = now_s() + seconds
+
     monkeypatch.setattr(session_module, "LOOKED", 2)
+    monkeypatch.setattr(session_module, "time", SimpleNamespace(monotonic=now_s))
+    return pass_by
 
 
-@pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("slow_is", ["ring", "trees"])
-def test_plan_changes_with_the_links(slow_is: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_changes_with_the_links(
+    slow_is: str, pass_s: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A link becomes slow, which trees spare; or is as fast as the others again."""
-    measured = {"ring": 100e6, "trees": 25e6}
     changed = threading.Event()
 
-    def links(mesh: Any, gather: Any) -> Links:
-        slow = measured["trees" if (slow_is == "ring") == changed.is_set() else "ring"]
-        return Links.star(np.array([slow, 100e6, 100e6]))
+    def ring_is_slow() -> bool:
+        return (slow_is == "ring") == changed.is_set()
 
-    monkeypatch.setattr(session_module, "measure", links)
+    def measured(mesh: Any, gather: Any) -> Links:
+        return Links.star(np.array([25e6 if ring_is_slow() else 100e6, 100e6, 100e6]))
+
+    monkeypatch.setattr(session_module, "measure", measured)
 
     class Timed(AdaptiveSession):
         def _along_trees(self, array: Any) -> None:
             super()._along_trees(array)
-            time.sleep(0.3 if slow_is == "trees" and changed.is_set() else 0.03)
+            pass_s(0.1 if ring_is_slow() else 0.3)
 
     def work(rank: int, gather: Any) -> Any:
         def ring(array: Any) -> None:
             array[:] = np.sum(gather(array.copy()), axis=0)
-            time.sleep(0.3 if (slow_is == "ring") == changed.is_set() else 0.03)
+            pass_s(0.3 if ring_is_slow() else 0.1)
 
         with contextlib.closing(
             Timed(Mesh(rank, 3, "127.0.0.1", gather, 20.0), gather, ring=ring)
         ) as session:
             before = session.by_trees
-            for number in range(20):
+            for number in range(30):
                 if number == 4:
                     gather(None)
                     changed.set()
@@ -210,8 +222,9 @@ def test_where_ranks_could_not_agree_the_next_reduction_says_so() -> None:
     assert run(2, work) == [True] * 2
 
 
-@pytest.mark.usefixtures("soon")
-def test_plans_that_change_nothing_get_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_that_change_nothing_get_rarer(
+    pass_s: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another job's bursts slow down half of the reductions; no plan helps."""
     equal = Links.star(np.full(3, 100e6))
     monkeypatch.setattr(session_module, "measure", lambda mesh, gather: equal)
@@ -221,7 +234,7 @@ def test_plans_that_change_nothing_get_rarer(monkeypatch: pytest.MonkeyPatch) ->
 
         def ring(array: Any) -> None:
             gather(None)
-            time.sleep(0.04 if next(numbers) // 4 % 2 else 0.01)
+            pass_s(0.04 if next(numbers) // 4 % 2 else 0.01)
 
         mesh = Mesh(rank, 3, "127.0.0.1", gather, 20.0)
         with contextlib.closing(AdaptiveSession(mesh, gather, ring=ring)) as session:

@@ -20,12 +20,3 @@ def test_beside_reno_it_takes_no_more_than_a_little_over_half(wake_s: float) -> 
     worker, reno = (sum(getattr(each, name) for each in shares) for name in ("worker", "reno"))
     assert 0.5 * reno <= worker <= 1.3 * reno
     assert worker + reno >= 0.9 * 2 * 100e6
-
-
-def test_told_of_its_iteration_it_grows_as_mltcp_does() -> None:
-    size = 4 * 2_500_000
-    early, late = (
-        share(wake_s=1e-4, seconds=10, skip=2, expected=(part * size, 20 * size))
-        for part in (0, 19)
-    )
-    assert late.worker > 1.5 * early.worker
