@@ -69,7 +69,6 @@ EXPERIMENTS = (
     "arrivals",
     "delay",
     "mechanisms",
-    "mechanisms-deep-queue",
     *_NETWORKS,
     "agreement/short-queue",
     "regimes/eight-flows",
