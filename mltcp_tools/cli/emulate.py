@@ -42,9 +42,9 @@ def command() -> None:
 )
 def server(port: int, bind: str | None, timeout: float, one_off: bool, cc: str | None) -> None:
     """Receive the bursts of any number of emulated jobs."""
-    from mltcp_tools.lab.emulator.entry import run_server
+    from mltcp_tools.lab.emulator.server import Server
 
-    run_server(
+    receiver = Server(
         port,
         bind,
         timeout_s=timeout,
@@ -52,6 +52,7 @@ def server(port: int, bind: str | None, timeout: float, one_off: bool, cc: str |
         cc=cc,
         log=lambda line: click.echo(line, err=True),
     )
+    receiver.serve()
 
 
 @command.command(

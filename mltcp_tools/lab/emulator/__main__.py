@@ -10,7 +10,8 @@ import sys
 from mltcp_tools.base.errors import run
 from mltcp_tools.lab.emulator.client import ClientOptions
 from mltcp_tools.lab.emulator.control import Control
-from mltcp_tools.lab.emulator.entry import SILENCE_S, run_client, run_rank, run_server
+from mltcp_tools.lab.emulator.entry import SILENCE_S, run_client, run_rank
+from mltcp_tools.lab.emulator.server import Server
 
 
 def _arguments() -> argparse.Namespace:
@@ -35,15 +36,15 @@ def _main() -> None:
     said = _arguments()
     control = Control(said.control_fd)
     if said.role == "server":
-        run_server(
+        server = Server(
             said.port,
             said.bind,
             timeout_s=SILENCE_S,
-            one_off=False,
             cc=said.cc,
             control=control,
             log=lambda line: print(line, file=sys.stderr, flush=True),
         )
+        server.serve()
     elif said.role == "client":
         name, spec, trace_s = control.read_job()
         options = ClientOptions(said.host, said.port, name, SILENCE_S, trace_s)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One run of the server or the client from start to end, for the command line or a parent."""
+"""One run of a client or a rank from start to end, for the command line or a parent."""
 
 from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mltcp_tools.base.errors import MltcpError
@@ -14,27 +14,9 @@ from mltcp_tools.lab.emulator.control import Control
 from mltcp_tools.lab.emulator.job import JobSpec
 from mltcp_tools.lab.emulator.ranks import Assignment, Rank
 from mltcp_tools.lab.emulator.report import Iteration, iteration_text, summary_text
-from mltcp_tools.lab.emulator.server import Server
 
 SILENCE_S = 10.0
 """The time for which the other end may be silent, where nobody says otherwise; seconds."""
-
-
-def run_server(
-    port: int,
-    bind: str | None,
-    *,
-    timeout_s: float,
-    one_off: bool,
-    cc: str | None,
-    log: Callable[[str], None],
-    control: Control | None = None,
-) -> None:
-    """Serve until interrupted (KeyboardInterrupt), or until the first client is done."""
-    server = Server(
-        port, bind, timeout_s=timeout_s, one_off=one_off, cc=cc, log=log, control=control
-    )
-    server.serve()
 
 
 def run_client(

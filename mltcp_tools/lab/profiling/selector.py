@@ -36,14 +36,6 @@ class Place:
             ipaddress.ip_network(host.strip("[]"), strict=False) if host else None, int(port)
         )
 
-    def __str__(self) -> str:
-        """As `parse` reads it."""
-        host = "" if self.network is None else str(self.network).removesuffix("/32")
-        host = host.removesuffix("/128")
-        if self.port is None:
-            return host
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
-
     def has(self, address: Address, port: int, other_port: int) -> bool:
         """Return whether the end `address` and `port` of a connection is meant."""
         if self.network is None:
@@ -73,10 +65,6 @@ class Selector:
                 " its connections), NAME=:5001 (a port) or NAME=10.0.0.1:5001 (a port of a host)."
             )
         return cls(name, found)
-
-    def __str__(self) -> str:
-        """Its places, as `parse` reads them."""
-        return ",".join(map(str, self.places))
 
     def way(self, segment: Segment) -> bool | None:
         """Return whether a segment comes back to the job's places; None where it isn't the job's.

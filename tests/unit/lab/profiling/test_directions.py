@@ -21,7 +21,7 @@ from mltcp_tools.lab.planning.topology import parse_cluster
 from mltcp_tools.lab.profiling.capture import Series, owners_of, read_capture
 from mltcp_tools.lab.profiling.from_capture import profile_of_series, profiles_of_capture
 from mltcp_tools.lab.profiling.profile import Phase, Profile
-from mltcp_tools.lab.profiling.selector import Place, Selector
+from mltcp_tools.lab.profiling.selector import Selector
 
 RATE = 95e6
 LINK = 100e6
@@ -168,20 +168,6 @@ def test_hosts_that_send_each_other_as_much_are_one_job() -> None:
     both = {("10.0.0.1", "10.0.0.2"): 10.0, ("10.0.0.2", "10.0.0.1"): 10.0}
     both |= {("10.0.0.1", "10.0.0.3"): 10.0, ("10.0.0.3", "10.0.0.1"): 10.0}
     assert {job for job, _ in owners_of(both).values()} == {"10.0.0.2", "10.0.0.3"}
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("10.0.0.1:5001", Place.parse("10.0.0.1:5001")),
-        ("[fd00::1]:5001", Place.parse("[fd00::1]:5001")),
-        ("10.0.1.0/24", Place.parse("10.0.1.0/24")),
-        (":5001", Place.parse(":5001")),
-        ("fd00::1", Place.parse("fd00::1")),
-    ],
-)
-def test_places_are_written_as_they_are_read(text: str, place: Place) -> None:
-    assert str(place) == text
 
 
 def test_jobs_that_never_rest_together_are_refused(
