@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One use of the ranks' Gloo at a time: before each, all agree on what is next.
+"""Ranks agree on what comes next before each use of their Gloo.
 
-Reductions that don't go by Gloo may fail at one rank while another one has finished them and is
-about to use Gloo for something else. So each use begins with numbers of each rank: whether a
-reduction failed there, what it is about to do, and of what size. Where some but not all failed,
-those at which none did learn of it here, and come back as ranks with a failure; then all have come,
-and tell how far they are. Ranks that are about to do different things come back in the same way.
+A reduction outside Gloo may fail at one rank after another rank has finished it, and that one may
+be about to use Gloo for something else. So before each use, every rank tells whether a reduction
+failed there, what it is about to do, and with how many values. If a reduction failed at some ranks
+only, the others learn of it here, and call again as ranks with a failure. Then all have met, and
+tell how far they are. Ranks that are about to do different things meet in the same way.
 """
 
 from __future__ import annotations

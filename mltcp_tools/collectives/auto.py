@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The way of `auto`: the job's own, until the aggregator has won on the job's own buckets."""
+"""The choice of `auto`: the job's own way, until the aggregator has won a trial on its buckets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mltcp_tools.collectives.path_selection import Pause, Trials
 from mltcp_tools.collectives.reducer import LEAST_PAUSE, MOST_PAUSE, Reducer
 
 LEAST_RANKS = 3
-"""With two, an aggregator saves nothing: each sends and receives the tensor once either way."""
+"""With two ranks an aggregator saves nothing: each sends and receives the tensor once anyway."""
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int32)
 """The types that an aggregator adds; short floats go there as 16 bits (native/worker.h)."""
@@ -29,8 +29,8 @@ LEAST_LEFT, MOST_LEFT = 512, 16_384
 """Of trials (path_selection.py), whose turns are iterations."""
 
 WATCHED, SLOWER = 8, 1.3
-"""Iterations at the aggregator whose median is compared; its limit, in times of the job's own way
-in the last trial."""
+"""Number of iterations at the aggregator whose median is compared, and its limit as a multiple of
+the job's own median in the last trial."""
 
 log = logging.getLogger(__package__)
 
@@ -79,7 +79,7 @@ class Auto:
                 if self._most_told(reducer, 0.0) is not None:
                     self._trials.begin()
             else:
-                self._looks.tried(in_vain=True)
+                self._looks.tried(futile=True)
                 self._due += self._looks.length
         elif self.ours:
             self._watch(reducer)

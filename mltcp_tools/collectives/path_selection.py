@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The rule for leaving a way for another one; it knows neither torch nor a clock.
+"""The rule for choosing between two ways; it knows neither torch nor a clock.
 
-What the other way takes shows only where it is tried, which costs something where it is slower. So
-it is tried by turns with the one that is taken, briefly, and the more seldom the more often nothing
-came of it.
+Only a trial shows how long the other way takes, and a trial costs something if that way is slower.
+So trials are short, alternate between both ways, and get rarer as long as they change nothing.
 """
 
 from __future__ import annotations
@@ -12,31 +11,30 @@ from math import inf
 from statistics import median
 
 BLOCKS = (False, True, True, False)
-"""The order of turns in a trial, of the other way or the one that is taken, by which a drift is the
-same for both."""
+"""The order of the ways in a trial (True: the other way), in which a drift affects both alike."""
 
 HOPELESS = 4
-"""Times the other way's median, from which a single turn ends the trial for that way."""
+"""Multiple of the other way's median, at which a single turn ends the trial."""
 
 
 class Pause:
-    """The time to leave things as they are: twice as long after each try that was in vain."""
+    """Length of the pause until the next trial: doubled after each one that was futile."""
 
     def __init__(self, least: int, most: int) -> None:
         self.length, self._least, self._most = least, least, most
 
-    def tried(self, in_vain: bool) -> None:
-        """A try is over."""
-        self.length = min(self._most, 2 * self.length) if in_vain else self._least
+    def tried(self, futile: bool) -> None:
+        """Take note of a trial."""
+        self.length = min(self._most, 2 * self.length) if futile else self._least
 
 
 class Trials:
-    """Trials of two ways, and what is taken after them; ranks that are told the same decide alike.
+    """Trials of two ways, and the choice between them; ranks that are told the same decide alike.
 
-    ours: whether the next turn goes our way. trying: whether it is of a trial. changed: whether the
-    last trial changed what is taken. rounds: turns of each block; of several the first doesn't
-    count, for connections and windows grow in it. sooner: their time over ours, at the median, from
-    which ours wins. pause: until the next trial, longer after each one that changed nothing.
+    ours: whether the next turn uses our way. trying: whether it belongs to a trial. changed:
+    whether the last trial changed the choice. rounds: turns of each block; the first of several
+    doesn't count, as connections and windows grow in it. sooner: ratio of their median to ours,
+    from which ours wins. pause: turns until the next trial.
     """
 
     def __init__(self, ours: bool, rounds: int, sooner: float, pause: Pause) -> None:
@@ -48,8 +46,8 @@ class Trials:
         self._before: dict[bool, list[float]] = {True: [], False: []}
 
     def usual(self, ours: bool) -> float:
-        """Median of our turns, or of theirs, in this trial, else in the last one with any; infinite
-        without one."""
+        """Return the median of our turns, or of theirs, in this trial or the last one that had any;
+        infinite without one."""
         took = self._took[ours] or self._before[ours]
         return median(took) if took else inf
 
@@ -60,7 +58,7 @@ class Trials:
         self._took = {True: [], False: []}
 
     def note(self, took: float) -> bool:
-        """A turn of the trial took so long, in any unit; True where it was the last one."""
+        """Take note of how long a turn took, in any unit; return True if it ended the trial."""
         is_hopeless = took >= HOPELESS * self.usual(not self.ours)
         if is_hopeless or self._rounds == 1 or self._turns % self._rounds:
             self._took[self.ours].append(took)
@@ -82,4 +80,4 @@ class Trials:
     def _end(self, ours: bool) -> None:
         self.trying, self.ours = False, ours
         self.changed = ours != self._taken
-        self.pause.tried(in_vain=not self.changed)
+        self.pause.tried(futile=not self.changed)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """All-reduces of tensors among the ranks of a process group: by a collective, else by Gloo.
 
-Every rank calls the same reductions in the same order; one thread runs them one by one. Where one
-fails on some rank, all ranks meet by Gloo. A rank can be ahead of another by one reduction at most,
-for it takes every rank's values to finish one. So either all failed in the same one, which is done
-again by Gloo, or those ahead give the others its result.
+Every rank calls the same reductions in the same order; one thread runs them one by one. If one
+fails at some rank, all ranks meet over Gloo. A rank is ahead of another by one reduction at most,
+because finishing one takes the values of all ranks. So either all ranks failed in the same
+reduction, and Gloo does it again, or the ranks that have its result give it to the others.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from mltcp_tools.collectives.path_selection import Pause
 from mltcp_tools.collectives.session import Endpoint, SessionError
 
 LEAST_PAUSE, MOST_PAUSE = 64, 8192
-"""Reductions by Gloo between looks for the aggregator; twice as many after each that was in vain.
-"""
+"""Number of reductions by Gloo between looks for the aggregator, doubled after each futile one."""
 
 _LOOK_S = 0.5
 _IDLE_S = 0.2  # between looks around
@@ -103,7 +102,7 @@ class Reducer:
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         self.why_gloo = why
         # Whatever fails soon after it was joined is looked for more and more seldom.
-        self._pause.tried(in_vain=progress.first <= LEAST_PAUSE)
+        self._pause.tried(futile=progress.first <= LEAST_PAUSE)
         self._by_gloo = 0
         self._way.close()
         self._way = self._gloo

@@ -101,7 +101,7 @@ class AdaptiveSession:
         else:
             self._drop_trees()
         if self.plans:
-            self._pause.tried(in_vain=before == self._taken)
+            self._pause.tried(futile=before == self._taken)
         self.plans += 1
         self._unlooked: list[float] = []  # seconds per byte
         self._looks, self._best = 0, np.inf
