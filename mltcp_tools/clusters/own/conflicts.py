@@ -39,10 +39,10 @@ MOST = 10
 """Conflicts that are shown."""
 GROUP = 4
 """Jobs of a conflict, at most."""
-BURST_QUEUES = 10
-_PACKET_RUNS = 5
-_ITERATIONS = 30
-_SETTLED = 10
+BURST_QUEUES = 6
+_PACKET_RUNS = 4
+_ITERATIONS = 24
+_SETTLED = 8
 """Iterations before which MLTCP may not have interleaved the jobs."""
 
 
