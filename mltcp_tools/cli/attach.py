@@ -24,7 +24,7 @@ from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.kernel.congestion_controls import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.kernel.native.requirements import may_miscount
 from mltcp_tools.live.attach.access import DONE, Change
-from mltcp_tools.live.attach.classify import ALL, KINDS, Verdict
+from mltcp_tools.live.attach.classify import ALL, KINDS, Classified
 from mltcp_tools.live.attach.egress import egress_of, notices
 from mltcp_tools.live.attach.selection import Target, select
 from mltcp_tools.live.attach.switch import attach_by_name, require_ready
@@ -164,15 +164,15 @@ def _follow(
     follow(rule, kernel, say)
 
 
-def _document(job: Job, changes: list[Change], left_alone: list[Verdict]) -> dict[str, object]:
+def _document(job: Job, changes: list[Change], left_alone: list[Classified]) -> dict[str, object]:
     return {
         "job": dataclasses.asdict(job),
         "changes": [dataclasses.asdict(change) for change in changes],
-        "left_alone": [dataclasses.asdict(verdict) for verdict in left_alone],
+        "left_alone": [dataclasses.asdict(classified) for classified in left_alone],
     }
 
 
-def _show(job: Job, changes: list[Change], left_alone: list[Verdict]) -> None:
+def _show(job: Job, changes: list[Change], left_alone: list[Classified]) -> None:
     for change in changes:
         sock, names = change.socket, f"{change.old} -> {change.new or '-'}"
         moved = f"{printable(change.before)} -> " if change.before else ""
@@ -182,5 +182,5 @@ def _show(job: Job, changes: list[Change], left_alone: list[Verdict]) -> None:
     summary = tally(change.outcome for change in changes)
     click.echo(f"Job {printable(job.name)} (id {job.id}): {summary}.", err=True)
     if left_alone:
-        listed = tally(verdict.kind for verdict in left_alone)
+        listed = tally(classified.kind for classified in left_alone)
         click.echo(f"Not attached: {listed}; `mltcp connections` shows why.", err=True)

@@ -12,7 +12,7 @@ from mltcp_tools.base.columns import Cell, Column, Row
 from mltcp_tools.base.units import endpoint, format_bytes
 from mltcp_tools.cli.options import TARGET_HELP, target_argument
 from mltcp_tools.cli.text import examples, printable, say, show_table
-from mltcp_tools.live.attach.classify import Verdict
+from mltcp_tools.live.attach.classify import Classified
 from mltcp_tools.live.attach.egress import Egress, egress_of, notices
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.targets import Seen, attached_jobs, look, look_for_training
@@ -63,19 +63,19 @@ def command(target: Target, as_json: bool) -> None:
 
 def _document(seen: Seen, jobs: dict[int, str]) -> dict[str, object]:
     sockets = []
-    egress = egress_of([each.socket for each in seen.verdicts])
-    for verdict in seen.verdicts:
-        fields = dataclasses.asdict(verdict.socket)
+    egress = egress_of([each.socket for each in seen.sockets])
+    for classified in seen.sockets:
+        fields = dataclasses.asdict(classified.socket)
         del fields["process"]
         sockets.append(
             fields
             | {
-                "kind": verdict.kind,
-                "reason": verdict.reason,
-                "carries_data": verdict.carries_data,
-                "stays_here": verdict.stays_here,
-                "egress": egress.get(verdict.socket.cookie, Egress()).interface,
-                "job": jobs.get(verdict.socket.cookie),
+                "kind": classified.kind,
+                "reason": classified.reason,
+                "carries_data": classified.carries_data,
+                "stays_here": classified.stays_here,
+                "egress": egress.get(classified.socket.cookie, Egress()).interface,
+                "job": jobs.get(classified.socket.cookie),
             }
         )
     process = dataclasses.asdict(seen.process)
@@ -90,20 +90,23 @@ def _show(seen: Seen, jobs: dict[int, str]) -> list[str]:
     click.echo(f"{process.pid} {command}")
     cgroup = printable(process.cgroup)
     click.echo(f"  user {process.uid}, cgroup {cgroup}, network namespace {process.netns}")
-    if not seen.verdicts:
+    if not seen.sockets:
         click.echo("  no TCP sockets")
         return []
-    sockets = [each.socket for each in seen.verdicts]
+    sockets = [each.socket for each in seen.sockets]
     egress = egress_of(sockets)
-    show_table(_COLUMNS, [_row(each, jobs, egress) for each in seen.verdicts])
+    show_table(_COLUMNS, [_row(each, jobs, egress) for each in seen.sockets])
     return notices(sockets, egress)
 
 
-def _row(verdict: Verdict, jobs: dict[int, str], egress: dict[int, Egress]) -> Row:
-    sock = verdict.socket
+def _row(classified: Classified, jobs: dict[int, str], egress: dict[int, Egress]) -> Row:
+    sock = classified.socket
     return (
         str(sock.fd),
-        Cell(verdict.kind, "good" if verdict.carries_data and not verdict.stays_here else "quiet"),
+        Cell(
+            classified.kind,
+            "good" if classified.carries_data and not classified.stays_here else "quiet",
+        ),
         endpoint(*sock.local),
         "-" if sock.state == "listen" else endpoint(*sock.remote),
         egress.get(sock.cookie, Egress()).interface or "-",
@@ -112,5 +115,5 @@ def _row(verdict: Verdict, jobs: dict[int, str], egress: dict[int, Egress]) -> R
         format_bytes(sock.bytes_sent),
         format_bytes(sock.bytes_received),
         printable(jobs.get(sock.cookie, "-")),
-        verdict.reason,
+        classified.reason,
     )

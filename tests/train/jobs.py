@@ -154,9 +154,9 @@ def wait_for_more(ranks: Iterable[Rank], iterations: int) -> float:
 def switch(ranks: Iterable[Rank], cc: str) -> None:
     """Give the ranks' connections that carry data a congestion control."""
     seen, _ = look(Target(pids=tuple(rank.pid for rank in ranks)))
-    for verdict in (verdict for each in seen for verdict in each.verdicts):
-        if verdict.carries_data:
-            sock = verdict.socket
+    for classified in (classified for each in seen for classified in each.sockets):
+        if classified.carries_data:
+            sock = classified.socket
             holder = sock.process
             with borrowed(holder.pid, holder.start_ticks, sock.fd, sock.cookie) as found:
                 set_congestion_control(found, cc)

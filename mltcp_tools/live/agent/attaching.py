@@ -16,7 +16,7 @@ from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.watchlist import Watched
 from mltcp_tools.live.attach.access import DONE, Change
 from mltcp_tools.live.attach.all_jobs import is_tcp
-from mltcp_tools.live.attach.classify import verdicts, wanted
+from mltcp_tools.live.attach.classify import classify, wanted
 from mltcp_tools.live.attach.jobs import named_job
 from mltcp_tools.live.attach.processes import Process, processes
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket, socket_descriptors, sockets_of
@@ -130,7 +130,7 @@ def _chosen(
     """Return those of the fresh ones that the rule means; a later look may judge the others
     differently, as what a connection carries shows by and by.
     """
-    meant = wanted(verdicts(watched.process, sockets), watched.rule.kinds)
+    meant = wanted(classify(watched.process, sockets), watched.rule.kinds)
     chosen = [each for each in meant if each.cookie in fresh]
     for cookie in fresh - {each.cookie for each in chosen}:
         wait_s = min(_DOUBT_MOST_S, 2 * watched.doubted.get(cookie, (0.0, _DOUBT_S / 2))[1])

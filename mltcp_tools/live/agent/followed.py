@@ -10,7 +10,7 @@ from mltcp_tools.live.agent.rules import Rule
 from mltcp_tools.live.attach.processes import Process
 from mltcp_tools.live.sources.messages import Message
 from mltcp_tools.live.sources.metadata import Chooser, Metadata
-from mltcp_tools.live.sources.rhythm import Rhythm
+from mltcp_tools.live.sources.rhythm import HookRhythm
 
 _NOTABLE = 0.1
 
@@ -31,7 +31,7 @@ class Followed:
         """The sentence on another program that sets its congestion control, and until when it is
         to be shown."""
         self._chooser = Chooser()
-        self._rhythm = Rhythm()
+        self._rhythm = HookRhythm()
         self._spoken = False
         self._learned: Metadata | None = None
         self._said: Metadata | None = None

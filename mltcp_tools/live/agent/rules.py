@@ -7,8 +7,8 @@ The agent's configuration file is a list of such rules:
     on_stop: detach              # or keep: what becomes of attached sockets when the agent stops
     priorities:                  # leave it out for none
       interfaces: [eth0]         # by which the jobs send
-      weight: none               # what goes first besides short bursts (mltcp lab priorities
-      --help) levels: 8                  # of priority that the switches have
+      weight: none               # what goes first besides short bursts (lab priorities --help)
+      levels: 8                  # of priority that the switches have
       controller: here           # or elsewhere: mltcp lab priorities --host
     prove:                       # leave it out for none
       share: 5%                  # of the time that all jobs run what they ran before
@@ -76,7 +76,7 @@ class Rule:
 
     job: its name, or a template of one (naming.py); None: the one each process tells through the
     hooks, and none until it does. kinds: kinds of sockets
-    (verdict.KINDS) to attach, ALL for every one; none: those that carry data. total_bytes: of one
+    (classify.KINDS) to attach, ALL for every one; none: those that carry data. total_bytes: of one
     burst of one flow; gap_s: seconds; None: what the metadata sources find out. opt_in: only
     processes that ask for it (naming.py). given: other fields of JobParams.
     """

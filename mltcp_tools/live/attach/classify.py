@@ -4,7 +4,7 @@
 NCCL and torch's store and Gloo don't name their connections, so this weighs what they can't help
 showing: the libraries and threads of the process, its MASTER_PORT, which ports the system chose,
 and how many bytes went which way (NCCL's data goes one way on a connection, Gloo's goes both; its
-control connections move next to nothing). Every verdict comes with its reason.
+control connections move next to nothing). Each classification comes with its reason.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Classified:
     """The kind that a socket looks like. reason: one sentence for people.
 
     carries_data: whether that kind does. stays_here: whether both ends are on this host, so that it
@@ -84,13 +84,13 @@ class Verdict:
     stays_here: bool = False
 
 
-def verdicts(process: Process, sockets: Sequence[Socket]) -> list[Verdict]:
-    """A verdict on each of the process's sockets (all of them, as they explain one another)."""
+def classify(process: Process, sockets: Sequence[Socket]) -> list[Classified]:
+    """The classification of each of the process's sockets (all, as they explain one another)."""
     return judge(gather(process), sockets)
 
 
 def wanted(
-    found: Iterable[Verdict], kinds: Collection[str] = (), stays_here: bool = False
+    found: Iterable[Classified], kinds: Collection[str] = (), stays_here: bool = False
 ) -> list[Socket]:
     """The sockets that can send and are of these kinds; without any, those that carry data, to
     other hosts unless stays_here."""
@@ -149,8 +149,8 @@ def _lowest_port() -> int:
     return min(int(_PORT_RANGE.read_text().split()[0]), _DEFAULT_LOWEST_PORT)
 
 
-def judge(evidence: Evidence | None, sockets: Sequence[Socket]) -> list[Verdict]:
-    """The verdicts on a process's sockets by its evidence."""
+def judge(evidence: Evidence | None, sockets: Sequence[Socket]) -> list[Classified]:
+    """The classification of a process's sockets, from its evidence."""
     busiest = max((_moved(each) for each in sockets if each.state != "listen"), default=0)
     listening = {each.local[1] for each in sockets if each.state == "listen"}
     found = []
@@ -162,7 +162,7 @@ def judge(evidence: Evidence | None, sockets: Sequence[Socket]) -> list[Verdict]
         )
         if stays_here := each.state != "listen" and _stays_here(each):
             reason += "; both ends are on this host, so it shares no link"
-        found.append(Verdict(each, kind, reason, carries_data, stays_here))
+        found.append(Classified(each, kind, reason, carries_data, stays_here))
     return found
 
 

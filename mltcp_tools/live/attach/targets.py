@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.live.attach import privileges
-from mltcp_tools.live.attach.classify import Verdict, gather, verdicts, wanted
+from mltcp_tools.live.attach.classify import Classified, classify, gather, wanted
 from mltcp_tools.live.attach.processes import Process, processes
 from mltcp_tools.live.attach.selection import Target, select
 from mltcp_tools.live.attach.sockets import Socket, sockets_of
@@ -23,7 +23,7 @@ class Seen:
     """A process and what its sockets look like."""
 
     process: Process
-    verdicts: tuple[Verdict, ...]
+    sockets: tuple[Classified, ...]
 
 
 def look(target: Target) -> tuple[list[Seen], list[str]]:
@@ -59,7 +59,7 @@ def look_for_training(attached: Collection[int]) -> tuple[list[Seen], list[str]]
         each
         for each in found
         if each.process in trains
-        or any(verdict.socket.cookie in attached for verdict in each.verdicts)
+        or any(classified.socket.cookie in attached for classified in each.sockets)
     ], notes
 
 
@@ -69,7 +69,7 @@ def _look(found: list[Process]) -> tuple[list[Seen], list[str]]:
     seen = [
         Seen(
             process,
-            tuple(verdicts(process, [each for each in sockets if each.process == process])),
+            tuple(classify(process, [each for each in sockets if each.process == process])),
         )
         for process in found
         if process.pid not in blind
@@ -79,7 +79,7 @@ def _look(found: list[Process]) -> tuple[list[Seen], list[str]]:
 
 def sockets_to_attach(
     target: Target, kinds: Collection[str], stays_here: bool = False
-) -> tuple[list[Socket], list[Verdict]]:
+) -> tuple[list[Socket], list[Classified]]:
     """Return which sockets of the processes that are meant to attach, and the connections left
     alone.
 
@@ -91,7 +91,7 @@ def sockets_to_attach(
     seen, unread = look(target)
     if unread:
         raise HostError(f"Nothing was changed: {unread[0]}")
-    found = [verdict for each in seen for verdict in each.verdicts]
+    found = [classified for each in seen for classified in each.sockets]
     chosen = wanted(found, kinds, stays_here)
     if not chosen:
         raise MltcpError(

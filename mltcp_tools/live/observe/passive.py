@@ -78,7 +78,7 @@ class _Followed:
 
     watcher: Watcher
     chosen: frozenset[int] = frozenset()
-    pulse: IterationDetector | None = None
+    detector: IterationDetector | None = None
 
 
 class _Pace:
@@ -98,7 +98,7 @@ class _Pace:
         return max(self.least_s, cheaper_s / _SHARE)
 
 
-class Outside:
+class PassiveObserver:
     """Sees jobs' iterations. between: called between two samples; it may raise to end the
     looking."""
 
@@ -154,10 +154,10 @@ class Outside:
             if best is None or best[1].period_s * _ITERATIONS > passed_s:
                 return job
             each.chosen = choices[best[0]]
-            each.pulse = IterationDetector(best[1])
+            each.detector = IterationDetector(best[1])
             gaps_s.append(best[1].gap_s)
             iterations[job] = [
-                iteration for sample in series[best[0]] if (iteration := each.pulse.add(sample))
+                iteration for sample in series[best[0]] if (iteration := each.detector.add(sample))
             ]
             if len(iterations[job]) < _ITERATIONS // 2:
                 return job
@@ -171,8 +171,8 @@ class Outside:
         before_s = time.thread_time()
         iterations = []
         for job, each in self._followed.items():
-            assert each.pulse is not None
-            iteration = each.pulse.add(sample_of(*each.watcher.sample(), each.chosen))
+            assert each.detector is not None
+            iteration = each.detector.add(sample_of(*each.watcher.sample(), each.chosen))
             if iteration is not None:
                 iterations.append((job, iteration))
         self._pause_s = self._pace.after(time.thread_time() - before_s)

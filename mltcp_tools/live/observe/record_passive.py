@@ -22,7 +22,7 @@ from mltcp_tools.live.observe.conditions import Conditions
 from mltcp_tools.live.observe.iteration_detector import Iteration
 from mltcp_tools.live.observe.iterations import JobIteration
 from mltcp_tools.live.observe.meter import Meter
-from mltcp_tools.live.observe.passive import Outside
+from mltcp_tools.live.observe.passive import PassiveObserver
 from mltcp_tools.live.observe.record import DESCRIBE_S, Recording
 
 
@@ -44,8 +44,8 @@ def record_passive(
     }
     jobs = {name: Job(number, name) for number, name in enumerate(found, start=1)}
     with Meter() as meter:
-        outside = Outside(meter, lambda: None)
-        outside.learn(found, patience_s)
+        observer = PassiveObserver(meter, lambda: None)
+        observer.learn(found, patience_s)
         folder.mkdir(parents=True, exist_ok=True)
         start_s = described_s = time.monotonic()
         environment = Environment(folder)
@@ -57,8 +57,8 @@ def record_passive(
         recording.describe(0.0)
         with suppress(KeyboardInterrupt):
             while not until(recording.counts(), time.monotonic() - start_s):
-                _add(recording, jobs, outside.wait(), start_s)
-                if len(outside.closed()) == len(jobs):
+                _add(recording, jobs, observer.wait(), start_s)
+                if len(observer.closed()) == len(jobs):
                     break
                 if time.monotonic() - described_s > DESCRIBE_S:
                     described_s = time.monotonic()

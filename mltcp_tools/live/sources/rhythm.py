@@ -13,7 +13,7 @@ _KEPT = 64
 _ENOUGH = 5
 
 
-class Rhythm:
+class HookRhythm:
     """Iterations of a job's processes (ranks), the latest of each.
 
     The period is the time between the starts of neighbouring iterations of one process; the

@@ -22,7 +22,7 @@ from mltcp_tools.live.observe.conditions import (
 )
 from mltcp_tools.live.observe.iteration_detector import Iteration
 from mltcp_tools.live.observe.meter import Meter
-from mltcp_tools.live.observe.passive import Outside
+from mltcp_tools.live.observe.passive import PassiveObserver
 from mltcp_tools.live.trial.rollback import Lease
 from mltcp_tools.live.trial.subjects import Subject
 from mltcp_tools.live.trial.surroundings import Counted, Interrupted, JobEnded, World
@@ -69,7 +69,7 @@ class LiveWorld(World):
         self._interrupted = interrupted
         self._patience_s = patience_s
         self._variant = ""
-        self._outside = Outside(meter, self._alive)
+        self._observer = PassiveObserver(meter, self._alive)
         self._check_at_s = 0.0
         self._begun: list[_Edge] = []
         self._spans: dict[int, tuple[Span, Own]] = {}
@@ -87,11 +87,11 @@ class LiveWorld(World):
             except MltcpError as error:
                 raise JobEnded(str(error)) from None
         sockets = {each.name: each.sockets for each in self._subjects}
-        return self._outside.learn(sockets, self._patience_s)
+        return self._observer.learn(sockets, self._patience_s)
 
     def wait(self) -> list[tuple[str, Iteration]]:
-        iterations = self._outside.wait()
-        for job in self._outside.closed():
+        iterations = self._observer.wait()
+        for job in self._observer.closed():
             raise JobEnded(f"{job} has closed its connections.")
         return iterations
 

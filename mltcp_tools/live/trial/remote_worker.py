@@ -5,11 +5,14 @@ JSON objects, one a line; each request is answered by one of the same event, or 
 
     <- {"event": "begin", "version": V, "jobs": {NAME: [TARGET, ...]}, "cc": NAME, "patience_s": s}
     -> {"event": "begin", "jobs": [NAME, ...]: those that this host has, "base": names}
-    <- {"event": "learn"} -> {"event": "learn", "now_s": s, "iterations": [[JOB, Beat's
-    fields...]...]} <- {"event": "switch", "variant": VARIANT}; {"event": "period"}: the next period
-    begins, the first is 0 <- {"event": "end", "period": n} -> {..., "notes": [SENTENCE...],
-    "retransmits": {JOB: segments}} <- {"event": "unlike", "periods": [n, n]} -> {..., "notes":
-    [SENTENCE...]}
+    <- {"event": "learn"}
+    -> {"event": "learn", "now_s": s, "iterations": [[JOB, Iteration's fields...]...]}
+    <- {"event": "switch", "variant": VARIANT}
+    <- {"event": "period"}: the next period begins, the first is 0
+    <- {"event": "end", "period": n}
+    -> {..., "notes": [SENTENCE...], "retransmits": {JOB: segments}}
+    <- {"event": "unlike", "periods": [n, n]}
+    -> {..., "notes": [SENTENCE...]}
 
 Unasked, once it has learned: {"event": "iterations"} as with `learn`. Times are of this host's
 clock, which needn't agree with any other. Both sides say {"event": "alive"} once a second; where

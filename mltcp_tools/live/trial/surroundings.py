@@ -30,7 +30,7 @@ class World(ABC):
     def learn(self) -> Mapping[str, Sequence[Iteration]]:
         """The latest iterations of each job as it runs now, after looking for as long as it takes.
 
-        Raises outside.NoIterations where a job has none that repeat, JobEnded where it has ended.
+        Raises passive.NoIterations where a job has none that repeat, JobEnded where it has ended.
         """
 
     @abstractmethod

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Verdicts on sockets, from evidence like that of real training processes."""
+"""Classification of sockets, from evidence like that of real training processes."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def samples(
 
 
 def iterations(known: Rhythm, seen: Iterator[Sample]) -> list[Iteration]:
-    pulse = IterationDetector(known)
-    return [iteration for sample in seen if (iteration := pulse.add(sample))]
+    detector = IterationDetector(known)
+    return [iteration for sample in seen if (iteration := detector.add(sample))]
 
 
 def known() -> Rhythm:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Iterations of real connections, seen from outside."""
+"""Iterations of real connections, seen from observer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import Socket, sockets
 from mltcp_tools.live.observe.iteration_detector import Sample
 from mltcp_tools.live.observe.meter import Meter
-from mltcp_tools.live.observe.passive import NoIterations, Outside
+from mltcp_tools.live.observe.passive import NoIterations, PassiveObserver
 
 BURST = 300_000
 
@@ -60,14 +60,14 @@ def sending(pause_s: float, interface: str = "") -> Iterator[tuple[Socket, list[
 def test_iterations_are_those_that_were_sent(interface: str) -> None:
     with sending(0.25, interface) as (sock, done), Meter() as meter:
         assert sock.interface == (socket.if_nametoindex(interface) if interface else 0)
-        outside = Outside(meter, lambda: None)
-        learned = outside.learn({"a": [sock]}, 60.0)["a"]
+        observer = PassiveObserver(meter, lambda: None)
+        learned = observer.learn({"a": [sock]}, 60.0)["a"]
         assert len(learned) >= 7
         assert {round(each.size / BURST) for each in learned} == {1}
         begun_s = time.monotonic()
         seen = []
         while sum(each.count for _, each in seen) < 20:
-            seen += outside.wait()
+            seen += observer.wait()
         iterations = [each for _, each in seen if each.start_s >= begun_s]
         sent = [
             at_s
@@ -75,7 +75,7 @@ def test_iterations_are_those_that_were_sent(interface: str) -> None:
             if iterations[0].start_s + 0.01 < at_s < iterations[-1].end_s + 0.01
         ]
         assert abs(sum(each.count for each in iterations) - len(sent)) <= 1
-        assert outside.closed() == []
+        assert observer.closed() == []
 
 
 def test_a_connection_that_is_silent_has_none() -> None:
@@ -84,7 +84,7 @@ def test_a_connection_that_is_silent_has_none() -> None:
         Meter() as meter,
         pytest.raises(NoIterations, match=r"No iterations of a are known.* moved nothing; see"),
     ):
-        Outside(meter, lambda: None).learn({"a": [sock]}, 1.0)
+        PassiveObserver(meter, lambda: None).learn({"a": [sock]}, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_what_was_seen_instead_of_iterations_is_said(sizes: list[int], said: str
 
 def test_a_connection_that_closes_is_noticed() -> None:
     with Meter() as meter:
-        outside = Outside(meter, lambda: None)
+        observer = PassiveObserver(meter, lambda: None)
         with sending(0.25) as (sock, _):
-            outside.learn({"a": [sock]}, 60.0)
-        while not outside.closed():
-            outside.wait()
-        assert outside.closed() == ["a"]
+            observer.learn({"a": [sock]}, 60.0)
+        while not observer.closed():
+            observer.wait()
+        assert observer.closed() == ["a"]

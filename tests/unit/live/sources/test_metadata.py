@@ -16,7 +16,7 @@ from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.sources.learned import learned_metadata
 from mltcp_tools.live.sources.messages import Message
 from mltcp_tools.live.sources.metadata import Chooser, Metadata
-from mltcp_tools.live.sources.rhythm import Rhythm
+from mltcp_tools.live.sources.rhythm import HookRhythm
 
 
 def known(source: str, period_s: float = 0.5, **more: float) -> Metadata:
@@ -24,7 +24,7 @@ def known(source: str, period_s: float = 0.5, **more: float) -> Metadata:
     return Metadata(source, period_s, **(fields | more))  # type: ignore[arg-type]
 
 
-def period_of(rhythm: Rhythm) -> float:
+def period_of(rhythm: HookRhythm) -> float:
     found = rhythm.metadata()
     assert found is not None
     return found.period_s
@@ -81,7 +81,7 @@ def told(
 
 
 def test_hooks_give_the_period_and_half_the_idle_time_as_gap() -> None:
-    rhythm = Rhythm()
+    rhythm = HookRhythm()
     assert rhythm.metadata() is None
     for number in range(1, 21):
         for pid in (1, 2):
@@ -96,7 +96,7 @@ def test_hooks_give_the_period_and_half_the_idle_time_as_gap() -> None:
 
 
 def test_a_loop_that_begins_anew_forgets_what_was() -> None:
-    rhythm = Rhythm()
+    rhythm = HookRhythm()
     for number in range(1, 20):
         rhythm.add(told(number, number * 0.5, number * 0.5 + 0.1))
     rhythm.add(told(1, 100, 100.1))
@@ -106,7 +106,7 @@ def test_a_loop_that_begins_anew_forgets_what_was() -> None:
 
 
 def test_one_lying_process_does_not_shift_the_job() -> None:
-    rhythm = Rhythm()
+    rhythm = HookRhythm()
     for number in range(1, 30):
         for pid in range(1, 5):
             rhythm.add(told(number, number * 0.5, number * 0.5, pid))
