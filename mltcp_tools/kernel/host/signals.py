@@ -50,6 +50,10 @@ class Signals:
         came, self._came = self._came, []
         return came
 
+    def has_come(self) -> bool:
+        """Return whether a signal has come that isn't taken."""
+        return bool(self._came)
+
     def check(self) -> None:
         """Raise KeyboardInterrupt if a signal has come; it isn't taken, so every call does."""
         if self._came:

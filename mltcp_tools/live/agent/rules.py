@@ -31,7 +31,6 @@ The agent's configuration file is a list of such rules:
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -215,7 +214,7 @@ def _priorities(section: Section | None) -> Prioritised | None:
     return Prioritised(
         named,
         section.get("weight", choice(WEIGHTS), Prioritised.weight),
-        section.get("levels", lambda value: _whole(value, 2, LEVELS, "count of levels"), LEVELS),
+        section.get("levels", _levels, LEVELS),
         section.get("controller", choice(_CONTROLLERS), "here") == "elsewhere",
     )
 
@@ -225,11 +224,11 @@ def _rule(section: Section) -> Rule:
         return Rule(
             job=section.get("job", _job, None),
             target=Target(
-                pids=section.get("pid", _list(_pid), ()),
-                trees=section.get("tree", _list(_pid), ()),
-                patterns=section.get("command", _list(_pattern), ()),
+                pids=section.get("pid", _list(_number), ()),
+                trees=section.get("tree", _list(_number), ()),
+                patterns=section.get("command", _list(_word), ()),
                 cgroups=section.get("cgroup", _list(_word), ()),
-                ports=section.get("port", _list(_port), ()),
+                ports=section.get("port", _list(_number), ()),
                 netns=section.get("netns", _list(_word), ()),
                 users=section.get("user", _list(_user), ()),
             ),
@@ -274,18 +273,16 @@ def _auto(parse: Callable[[object], _T]) -> Callable[[object], _T | None]:
     return parse_one
 
 
-def _whole(value: object, low: int, high: int, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UsageError(f"{value!r} is not a {what}, {low} to {high}.")
+def _number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{value!r} is not a whole number.")
     return value
 
 
-def _pid(value: object) -> int:
-    return _whole(value, 1, 2**22, "process id")
-
-
-def _port(value: object) -> int:
-    return _whole(value, 1, 65535, "port")
+def _levels(value: object) -> int:
+    if not 2 <= _number(value) <= LEVELS:
+        raise UsageError(f"{value!r} is not a count of levels, 2 to {LEVELS}.")
+    return _number(value)
 
 
 def _word(value: object) -> str:
@@ -300,14 +297,6 @@ def _user(value: object) -> int:
 
 def _job(value: object) -> str:
     return check_template(_word(value))
-
-
-def _pattern(value: object) -> str:
-    try:
-        re.compile(_word(value))
-    except re.error as error:
-        raise UsageError(f"{value!r} is not a regular expression: {error}.") from None
-    return _word(value)
 
 
 def _kinds(value: object) -> tuple[str, ...]:

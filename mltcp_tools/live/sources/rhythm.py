@@ -57,8 +57,3 @@ class HookRhythm:
             confidence=max(0.0, 1 - spread) * min(1.0, len(periods) / _ENOUGH),
             iterations_seen=max(map(len, self._kept.values())),
         )
-
-    def payload(self) -> int | None:
-        """Bytes that a process hands to its collectives per iteration (median), if it says."""
-        sizes = [m.bytes for kept in self._kept.values() for m in kept if m.bytes is not None]
-        return round(median(sizes)) if sizes else None

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import secrets
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,18 +55,12 @@ def conduct(
     before = [each.before for each in subjects if each.before is not None]
     with (
         leased("mltcp trial", backend.name),
-        Signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals,
+        Signals() as signals,
         Meter() as meter,
         Lease([each.name for each in subjects], before) as lease,
     ):
-        came: list[int] = []
-
-        def interrupted() -> bool:
-            came.extend(signals.take())
-            return bool(came)
-
         world = LiveWorld(
-            subjects, congestion_control, backend, lease, meter, interrupted, patience_s
+            subjects, congestion_control, backend, lease, meter, signals.has_come, patience_s
         )
         trial = Trial(plan, world, secrets.randbits(32) if seed is None else seed, say)
         say(f"{base} and {congestion_control}: {announcement(trial.course)}")

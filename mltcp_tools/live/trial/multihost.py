@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 import selectors
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -192,15 +191,9 @@ def conduct_across(
     commands: by host, what runs its part. MltcpError also where a host didn't put back everything.
     """
     with ExitStack() as stack:
-        signals = stack.enter_context(Signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-        came: list[int] = []
-
-        def interrupted() -> bool:
-            came.extend(signals.take())
-            return bool(came)
-
+        signals = stack.enter_context(Signals())
         parts = [stack.enter_context(_Part(host, command)) for host, command in commands.items()]
-        world = AcrossWorld(parts, interrupted)
+        world = AcrossWorld(parts, signals.has_come)
         hello = {"version": __version__, "jobs": wanted, "cc": congestion_control}
         found = world.ask("begin", **hello, patience_s=patience_s)
         there = {job for _, said in found for job in said["jobs"]}

@@ -23,7 +23,6 @@ is killed.
 from __future__ import annotations
 
 import select
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +73,7 @@ class _Requests:
                 return True
             self._heard_s = now_s
             self._waiting += [each for each in messages if each["event"] != "alive"]
-        return bool(self._signals.take()) or now_s - self._heard_s > SILENCE_S
+        return self._signals.has_come() or now_s - self._heard_s > SILENCE_S
 
     def take(self) -> dict[str, Any] | None:
         """The next request, None where there is none yet. Interrupted where all is over."""
@@ -172,7 +171,7 @@ def take_part(backend: Backend) -> None:
     Raises MltcpError where this host can't take part, or not everything could be put back.
     """
     with ExitStack() as stack:
-        signals = stack.enter_context(Signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        signals = stack.enter_context(Signals())
         requests = _Requests(signals)
         try:
             hello = requests.wait()
