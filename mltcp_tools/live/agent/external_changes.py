@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from mltcp_tools.base.errors import HostError, reason
+from mltcp_tools.base.units import counted
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.kernel.backends.bpf_catch import CATCHING
 from mltcp_tools.kernel.host import cgroups
@@ -79,7 +80,7 @@ def _notice(
         _take_in_again(watched, lost, notices)
     where = Counter(owners[cookie].name if cookie in owners else "" for cookie in taken)
     for other, count in where.items():
-        what = f"{job.name}: {_connections(count)} of process {pid}"
+        what = f"{job.name}: {counted(count, 'connection')} of process {pid}"
         if other:
             notices.say(
                 f"{what} moved by hand to job {other}, job {job.name} -> {other};"
@@ -97,7 +98,7 @@ def _notice(
         watched.left -= back
         watched.ours |= back
         watched.job.job = replace(job, id=owners[next(iter(back))].id)
-        notices.say(f"{job.name}: {_connections(len(back))} of process {pid} given back.")
+        notices.say(f"{job.name}: {counted(len(back), 'connection')} of process {pid} given back.")
 
 
 def _take_in_again(watched: Watched, lost: Set[int], notices: Notices) -> None:
@@ -120,15 +121,16 @@ def _take_in_again(watched: Watched, lost: Set[int], notices: Notices) -> None:
     watched.known = set()
     if len(again) < len(lost):
         notices.say(
-            f"{name}: the kernel has lost {_connections(len(lost) - len(again))} of process {pid},"
-            " as by an unload; taking them in again."
+            f"{name}: the kernel has lost {counted(len(lost) - len(again), 'connection')} of"
+            f" process {pid}, as by an unload; taking them in again."
         )
     if again:
         most = max((watched.losses[each] for each in again), key=lambda loss: loss.count)
         watched.job.overridden = (
             now_s + 2 * _WAIT_MOST_S,
-            f"{name}: another program sets the congestion control of {_connections(len(again))} of"
-            f" process {pid}, {most.count} times so far (sock_ops programs of its cgroups:"
+            f"{name}: another program sets the congestion control of"
+            f" {counted(len(again), 'connection')} of process {pid}, {most.count} times so"
+            " far (sock_ops programs of its cgroups:"
             f" {_others_programs(watched.process.cgroup)}); stop that program, or leave the job out"
             " of the rules.",
         )
@@ -158,7 +160,3 @@ def _open(watched: Watched, cookies: Set[int]) -> set[int]:
         return set()
     found, _ = sockets_of([watched.process])
     return {each.cookie for each in found if each.state in CAN_SEND} & cookies
-
-
-def _connections(count: int) -> str:
-    return "1 connection" if count == 1 else f"{count} connections"

@@ -167,7 +167,7 @@ class Follower:
         if now >= self._trials_at:
             self._trials_at = now + _LOOK_S
             before = self._on_trial, len(self._unhelped)
-            self._look_for_trials()
+            self._or_warn(self._look_for_trials)
             self._prove(now)
             if (self._on_trial, len(self._unhelped)) != before:
                 self._look_at = now
@@ -177,7 +177,9 @@ class Follower:
             self._listen()
             self._update(self._watchlist.look(now), now, thorough=True)
             self._learning.tell(self._watchlist.of, now)
-            self._notice_taken(self._learning.show(now))
+            tags = self._learning.show(now)
+            if tags is not None:
+                self._or_warn(notice_taken, self._untried(), tags, self._notices)
             before_s, self._cost_s = self._cost_s, time.thread_time() - begin_s
             self._look_at = now + pause_s(before_s, self._cost_s)
         elif any(each <= now for each in self._scans):
@@ -197,7 +199,7 @@ class Follower:
         for watched in dropped:
             self._let_go(watched)
         if any(each.attached and not each.process.is_running() for each in dropped):
-            self._forget_closed()
+            self._or_warn(forget_closed)
         for name, job in [*self._jobs.items()]:
             if self._watchlist.of(job):
                 self._empty_s.pop(name, None)
@@ -231,7 +233,7 @@ class Follower:
         attach_new(new, self._backend, self._notices, now)
         if now >= self._tidy_at and any(each.closed for each in known):
             self._tidy_at = now + _TIDY_S
-            self._forget_closed()
+            self._or_warn(forget_closed)
             for each in known:
                 each.closed = False
 
@@ -292,12 +294,9 @@ class Follower:
 
     def _look_for_trials(self) -> None:
         """Know which jobs are on trial, and put back what a killed trial left."""
-        try:
-            if settle():
-                self._notices.say("A trial was killed; its jobs are as they were before it.")
-            self._on_trial = jobs_on_trial()
-        except (MltcpError, OSError) as error:
-            self._notices.warn(reason(error))
+        if settle():
+            self._notices.say("A trial was killed; its jobs are as they were before it.")
+        self._on_trial = jobs_on_trial()
 
     def _prove(self, now: float) -> None:
         """Let the standing proof go on, and take mltcp off what it slows down."""
@@ -317,17 +316,10 @@ class Follower:
                 self._notices.say(f"{found}; it stays attached, as the rules say.")
         self._learning.gains = self._prover.gains()
 
-    def _notice_taken(self, tags: dict[int, int] | None) -> None:
-        if tags is None:
-            return
+    def _or_warn(self, do: Callable[..., None], *arguments: object) -> None:
+        """Do it; say why, where it fails."""
         try:
-            notice_taken(self._untried(), tags, self._notices)
-        except (MltcpError, OSError) as error:
-            self._notices.warn(reason(error))
-
-    def _forget_closed(self) -> None:
-        try:
-            forget_closed()
+            do(*arguments)
         except (MltcpError, OSError) as error:
             self._notices.warn(reason(error))
 
