@@ -312,12 +312,13 @@ def test_a_job_that_isnt_first_compresses_and_says_so() -> None:
         maps.set_job(3, KnownJob(BURST, 10_000_000, (0, 2)), [])
         told = Compression(0.25, 0.5, str(folder), 3)
         with Compressor(told) as compressor, Compressor(Compression()) as aimless:
-            for level, sent in ((None, [3000, 0]), (0, [3000, 0]), (1, [750, 0]), (0, [3000, 0])):
+            whole = [3000, 100]
+            for level, sent in ((None, whole), (0, whole), (1, [750, 64]), (0, whole)):
                 if level is not None:
                     maps.set_level(3, level)
-                assert compressor.chosen([3000, 0]) == (sent, 0.5 if sent[0] == 750 else 0.0)
+                assert compressor.chosen(whole) == (sent, 0.5 if sent[0] == 750 else 0.0)
                 assert maps.jobs()[3] == KnownJob(sum(sent), 10_000_000, (0, 2))
-                assert aimless.chosen([3000, 0]) == ([3000, 0], 0.0)
+                assert aimless.chosen(whole) == (whole, 0.0)
 
 
 def a_flow(cookie: int, job: int = 1) -> Flow:
