@@ -165,28 +165,3 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
     }
     assert document["parameters"].items() >= given.items()
     assert document["parameters"]["time_shifts"].items() >= time_shifts.items()
-
-
-def test_text_output(port: int, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = (
-        f"lab emulate client 127.0.0.1 --port {port} --bytes 20kB --compute 1ms --iterations 4"
-    )
-    assert main(arguments.split()) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("iteration 1: ")
-    assert "4 iterations in " in out
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--compute 1ms",
-        "--bytes 1kB",
-        "--bytes lots --compute 1ms",
-        "--bytes 1kB --compute 1ms --flows 100",
-        "--bytes 1kB --compute 1ms --shift 1ms",
-    ],
-)
-def test_usage_errors(options: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "emulate", "client", "127.0.0.1", *options.split()]) == 2
-    assert "Traceback" not in capsys.readouterr().err

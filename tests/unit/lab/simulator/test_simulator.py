@@ -340,15 +340,6 @@ def test_next_to_jobs_of_mltcp_dctcp_nobody_starves(link: Link, bulk: str, least
     assert 60e6 * 8 / (ended[0] * 1e-9) / link.rate > least
 
 
-def test_receivers_that_join_segments_send_fewer_acks() -> None:
-    """Fewer ACKs let a window grow in fewer, larger steps; nothing is lost by it."""
-    fast = Link(10e9, 2_000_000, 50e-6)
-    lone = PacketJob(0.0, [0.01] * 3, [[10_000_000]] * 3)
-    results = [simulate(fast, [lone], seed=1, join=join) for join in (0.0, 20e-6)]
-    assert all(each.counters["received_bytes"] == 30_000_000 for each in results)
-    assert times(results[0]) != times(results[1])
-
-
 def test_a_path_that_holds_more_than_the_usual_buffers_is_filled() -> None:
     """At 100 Gbit/s over 2 ms, 4,096 segments would be a quarter of what the path holds."""
     link = Link(100e9, 25_000_000, 2e-3)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from support.mistakes import mistakes
 from support.run_folders import LONE_COMM_S, experiment, make_run
 
 from mltcp_tools.base.errors import UsageError
@@ -18,7 +17,6 @@ from mltcp_tools.lab.emulator.time_shift import TimeShift
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import tasks_of
-from mltcp_tools.lab.experiments.treatments import TimeShiftSettings
 from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.planning.variants import (
     PAYLOAD,
@@ -69,30 +67,6 @@ def apart(time_shifts: dict[str, TimeShift] | VariantPlan) -> float:
     one, other = found.values()
     ahead = (other.shift_s - one.shift_s) % one.period_s
     return min(ahead, one.period_s - ahead)
-
-
-def test_a_variant_says_whether_it_has_a_plan() -> None:
-    variants = {variant.name: variant for variant in small().variants}
-    assert variants["cubic"].treatments == ()
-    assert variants["planned"].treatments == (TimeShiftSettings(room=0.01),)
-    both = variants["mltcp+planned"]
-    assert both.treatment(TimeShiftSettings) == TimeShiftSettings(room=0.03)
-    assert both.parameters == {"slope": 2.0}
-    assert small(small().to_yaml()) == small()
-    assert "treatment" not in yaml.safe_load(small().to_yaml())["variants"]["cubic"]
-
-
-@mistakes(
-    ("{time_shifts: {}}", "{time_shift: {}}", r"small.yaml:7: .*did you mean time_shifts"),
-    ("{time_shifts: {}}", "{time_shifts: {rom: 1%}}", r"small.yaml:7: .*did you mean room"),
-    ("treatment: {time_shifts: {}}", "plan: true", r"small.yaml:7: .*plan"),
-    ("room: 3%", "room: -1%", "not a fraction|outside 0 to 1"),
-    ("{cc: cubic, treat", "{cc: cubic, slope: 2, treat", "takes no parameters"),
-)
-def test_impossible_plans_in_the_file(old: str, new: str, complaint: str) -> None:
-    assert old in TEXT
-    with pytest.raises(UsageError, match=complaint):
-        small(TEXT.replace(old, new, 1))
 
 
 def test_many_jobs_over_several_links_have_no_plan() -> None:

@@ -16,6 +16,7 @@ from mltcp_tools.lab.experiments.treatments import (
     TREATMENTS,
     PrioritiesSettings,
     RatesSettings,
+    TimeShiftSettings,
 )
 from mltcp_tools.lab.testbed import treatments as testbed
 from mltcp_tools.lab.testbed.treatments import Sessions, check_treatments
@@ -30,6 +31,7 @@ variants:
   cubic: {cc: cubic}
   treated: {cc: mltcp_int, treatment: {rates: {source: host}}}
   order: {cc: reno, treatment: {priorities: {weight: idle, floor: 2%}}}
+  planned: {cc: mltcp, treatment: {time_shifts: {room: 3%}}, slope: 2}
 """
 
 
@@ -40,6 +42,8 @@ def small(text: str = TEXT) -> Experiment:
 def test_settings_are_what_the_file_says() -> None:
     assert small().variant("treated").treatments == (RatesSettings("host"),)
     assert small().variant("order").treatments == (PrioritiesSettings("idle", 0.02),)
+    assert small().variant("planned").treatments == (TimeShiftSettings(room=0.03),)
+    assert small().variant("planned").parameters == {"slope": 2.0}
     assert small(small().to_yaml()) == small()
     assert small().variant("alone").treatments == ()
 
@@ -48,6 +52,8 @@ def test_settings_are_what_the_file_says() -> None:
     ("weight: idle", "weight: heavy", "'heavy' is not one of none, remaining-more"),
     ("floor: 2%", "floor: 20%", "outside"),
     ("source: host", "sorce: host", "did you mean source"),
+    ("{time_shifts:", "{time_shift:", "did you mean time_shifts"),
+    ("room: 3%", "room: -1%", "not a fraction"),
 )
 def test_impossible_settings(old: str, new: str, complaint: str) -> None:
     assert complaint in refusal(lambda text, _: small(text), TEXT, old, new)
