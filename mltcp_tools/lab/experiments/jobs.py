@@ -49,17 +49,6 @@ class Straggler:
 
 
 @dataclass(frozen=True)
-class Compress:
-    """In variants with priorities, a burst that isn't first is sent as the share `to` of its bytes.
-
-    cost: seconds that compressing takes; None: as long as at 44.5 GB/s.
-    """
-
-    to: float = 0.25
-    cost: float | None = None
-
-
-@dataclass(frozen=True)
 class ExperimentJob:
     """One periodic job; the README beside this file says what each field means.
 
@@ -82,7 +71,7 @@ class ExperimentJob:
     hosts: tuple[str, ...] = ()
     pattern: str | None = None
     pieces: int = 1
-    compress: Compress | None = None
+    compress: Compression | None = None
 
     @property
     def connections(self) -> int | None:
@@ -128,7 +117,7 @@ class ExperimentJob:
             weights=self.split,
             chunk=self.chunk,
             pattern=Pattern(self.pattern, len(self.hosts), self.pieces) if self.pattern else None,
-            compress=Compression(self.compress.to, self.compress.cost) if self.compress else None,
+            compress=self.compress,
         )
 
 
@@ -172,11 +161,11 @@ def _read_straggler(section: Section | None) -> Straggler | None:
     return Straggler(section.get("every", values.whole(1)), section.get("factor", factor, 2.0))
 
 
-def _read_compress(section: Section | None) -> Compress | None:
+def _read_compress(section: Section | None) -> Compression | None:
     if section is None:
         return None
     to = values.within(parse_fraction, 0.001, 0.999, "(0.1% to 99.9%)")
-    return Compress(section.get("to", to, 0.25), section.get("cost", _SECONDS, None))
+    return Compression(section.get("to", to, 0.25), section.get("cost", _SECONDS, None))
 
 
 def job_document(job: ExperimentJob) -> dict[str, Any]:
@@ -188,8 +177,10 @@ def job_document(job: ExperimentJob) -> dict[str, Any]:
         "chunk": None if job.chunk is None else exact_bytes(job.chunk),
         "pieces": job.pieces if job.pattern else None,
     }
-    if job.compress is not None and job.compress.cost is not None:
-        document["compress"]["cost"] = exact_seconds(job.compress.cost)
+    if job.compress is not None:
+        cost_s = job.compress.cost_s
+        cost = None if cost_s is None else exact_seconds(cost_s)
+        document["compress"] = {"to": job.compress.to, "cost": cost}
     return present(document)
 
 

@@ -11,10 +11,11 @@ from support.mistakes import mistakes, refusal
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab import experiments
+from mltcp_tools.lab.emulator.compression import Compression
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.expect import Expect
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.jobs import JOB_FIELDS, Compress, ExperimentJob, Straggler
+from mltcp_tools.lab.experiments.jobs import JOB_FIELDS, ExperimentJob, Straggler
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.neighbours import Neighbour
 from mltcp_tools.lab.experiments.reading import (
@@ -79,7 +80,7 @@ def test_every_field_is_read() -> None:
         "both",
         Straggler(20, 2.0),
         None,
-        compress=Compress(0.25, 0.002),
+        compress=Compression(0.25, 0.002),
     )
     assert second == dataclasses.replace(first, name="job-2")
     assert (other.bytes, other.start, other.iterations) == (65536, 0.01, 300)
