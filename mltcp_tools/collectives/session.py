@@ -81,7 +81,6 @@ class Session:
         workers: int,
         *,
         slots: int = SLOTS,
-        values: int | None = None,
         timeout_s: float = 30.0,
     ) -> None:
         self.endpoint, self.rank, self.workers = endpoint, rank, workers
@@ -99,7 +98,7 @@ class Session:
                 "workers": workers,
                 "rank": rank,
                 "udp_port": self.data_port,
-                "values": min(fits, values or fits, max_values()),
+                "values": min(fits, max_values()),
                 "slots": slots,
             }
             admitted = self.admitted = self._join(request, timeout_s)
