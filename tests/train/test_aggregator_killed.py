@@ -15,6 +15,7 @@ STEPS = 12
 KINDS: dict[str, dict[str, str]] = {
     "dense": {},
     "zeros": {"TOP_K": "0.2"},
+    "blocks": {"BLOCKS": "1"},
     "rows": {"ROWS": "1"},
 }
 
