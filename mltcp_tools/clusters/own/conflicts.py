@@ -54,7 +54,7 @@ class Conflict:
     job when it began, on which it shares no link with the others; empty: none. score: Cassini's, 1
     if shifts make the jobs fit; None: not known. shifts_s: of all but the first job, behind its
     bursts. mltcp: share of the jobs' iteration time that MLTCP saves by packets, negative where it
-    costs, and half of its 95 % interval.
+    costs, and half of its 95 % interval; None, as shifts, where nothing says the iterations.
     """
 
     link: str
@@ -64,13 +64,15 @@ class Conflict:
     places: tuple[str, ...]
     score: float | None
     shifts_s: tuple[float, ...]
-    mltcp: float = 0.0
+    mltcp: float | None = None
     mltcp_half: float = 0.0
 
     @property
     def remedies(self) -> tuple[str, str, str]:
         """Placement, shift and MLTCP in words."""
         placed = f"{self.jobs[-1]} on {', '.join(self.places)}" if self.places else "nothing free"
+        if self.mltcp is None:
+            return placed, "needs iterations", "needs iterations"
         if self.score is None:
             shift = "no common period"
         elif self.score >= FITS:
@@ -115,6 +117,10 @@ def conflicts(workload: Workload, base: str, most: int = MOST) -> list[Conflict]
                 for server, gpus in job.placement:
                     free[server] -= gpus
         found.append(_conflict(whole, link, numbers, lost, free))
+    if "iteration" in workload.assumed:
+        # Shifts and gains of periods that nobody gave would be made up.
+        plain = [replace(each, score=None, shifts_s=()) for each, _ in found]
+        return sorted(plain, key=lambda each: -each.hours)
     # The packet simulator lets other threads run; groups of the same models are one experiment.
     experiments = list({experiment for _, experiment in found})
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:

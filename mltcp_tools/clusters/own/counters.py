@@ -139,10 +139,11 @@ def measured(
             "no job of several servers had these to itself while counters were kept; compare the"
             " names of servers, and give the log's times in UTC."
         )
-    guessed = {job.model for job in log.jobs if job.model in sent and job.iterations is None}
+    # A second of a job inside one server, which sends nothing, has more than an iteration.
+    guessed = {job.name for job in several if job.model in sent and job.iterations is None}
     jobs = tuple(
         replace(job, iterations=max(1, round(job.took_s / ITERATION_S)))
-        if job.model in guessed and job.iterations is None
+        if job.name in guessed
         else job
         for job in log.jobs
     )

@@ -508,6 +508,8 @@ def test_counters_say_what_models_send(
     lines = [f"a,0,0,500,8,n1;n2,mine,{iterations}", f"b,500,500,1000,8,n1;n3,mine,{iterations}"]
     # Others were on their servers, too; what they sent can't be told from each other's.
     lines += ["c,0,0,1000,2,n4;n5,other,", "d,0,0,1000,2,n4;n5,mine,"]
+    # Inside one server nothing is sent, which says nothing of the computing of those that send.
+    lines += [f"e{n},0,0,400,4,n{6 + n},mine," for n in range(9)]
     rates = {f"n{n}": 2.5e9 if n < 4 else 1e9 for n in range(1, 6)}
     (tmp_path / "counters").write_text(form(scraped(rates, 250)))
     table = "models: {other: {size: 1MB, compute: 1s}}"
@@ -523,6 +525,8 @@ def test_counters_say_what_models_send(
     assert jobs["a"].model.size == pytest.approx(2.5e9 / 8, rel=0.05)
     assert jobs["a"].iterations == jobs["b"].iterations == 500
     assert jobs["a"].model.compute_s == pytest.approx(0.75, abs=0.03)
+    own = replace(made, jobs=tuple(job for job in made.jobs if job.name in ("a", "b", "e0")))
+    assert facts(own).several_network == pytest.approx(8000 * 0.25 / 9600, abs=0.02)
     assert ("iteration" in made.assumed) == (iterations == "" or "d" in jobs)
     assert "1 s is assumed" in capsys.readouterr().err
 
@@ -568,6 +572,9 @@ jobs:
     assert worst[0].score == pytest.approx(1, abs=0.05)
     assert worst[0].remedies[1].startswith("by ")
     assert worst[0].mltcp_half > 0
+    # What depends on a period isn't said where nobody gave one.
+    (first, *_) = conflicts(replace(workload, assumed=("iteration",)), "reno")
+    assert (first.jobs, first.remedies[1:]) == (("a", "b"), ("needs iterations",) * 2)
     # Alone they lose nothing.
     apart = replace(workload, jobs=(workload.jobs[0], workload.jobs[2]))
     assert conflicts(apart, "reno") == []
