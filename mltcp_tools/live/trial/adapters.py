@@ -139,7 +139,10 @@ class LiveWorld(World):
             counted.retransmits[name] = max(0, retransmits)
             new = moved.keys() - before.moved[name].keys()
             if sum(moved[cookie] for cookie in new) > _MUCH * whole:
-                counted.notes.append(f"{name} opened connections.")
+                counted.notes.append(
+                    f"{name} opened {len(new)} connections, as a process group's first collective"
+                    " does; further rounds switch these, too."
+                )
             if before.moved[name].keys() - ours.keys():
                 counted.notes.append(f"{name} closed connections.")
         again = max(0, after.again - before.again)

@@ -117,8 +117,9 @@ def put_back(folder: Path = TRIAL_DIR) -> None:
         bad = []
         for name in record.jobs:
             try:
-                state = before.get(name)
-                found = reattach(state) if state is not None else restore(name)
+                # Connections that the trial attached besides go back to their own, too.
+                found = restore(name)
+                found += reattach(before[name]) if name in before else []
                 bad += [f"{name}: {each}" for each in found]
             except MltcpError as error:
                 bad.append(f"{name}: {str(error).rstrip('.')}")

@@ -26,13 +26,15 @@ from mltcp_tools.live.trial.period import MLTCP
 class Subject:
     """One job. target: its processes, where it was not attached; before: how it was attached.
 
-    sockets: its connections, as they were found last.
+    sockets: its connections, as they were found last. known: cookies of all connections that its
+    processes had at the first look; an attached job's others are left alone.
     """
 
     name: str
     target: Target | None
     before: AttachedJob | None
     sockets: list[Socket]
+    known: frozenset[int] = frozenset()
 
     @property
     def processes(self) -> list[Process]:
@@ -43,6 +45,12 @@ class Subject:
         """Find its connections as they are now. Raises MltcpError where none is left."""
         if self.before is not None:
             self.sockets = _sockets_of(self.before)
+            present = {each.cookie: each for each in sockets_of(self.processes)[0]}
+            self.known = self.known or frozenset(present)
+            with suppress(MltcpError):  # opened since, as by a process group's first collective
+                pids = tuple(each.pid for each in self.processes)
+                found = sockets_to_attach(Target(pids=pids), (), stays_here=True)[0]
+                self.sockets += [each for each in found if each.cookie not in self.known]
         elif self.target is not None:
             self.sockets = sockets_to_attach(self.target, (), stays_here=True)[0]
         if not self.sockets:
