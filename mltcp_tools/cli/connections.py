@@ -41,8 +41,9 @@ def command(target: Target, as_json: bool) -> None:
     """Show the TCP connections of training processes, and why each has its kind.
 
     Without TARGET, shows attached processes and those that have a training library loaded (NCCL,
-    RCCL, Gloo, torch, oneCCL, MPI, UCX, JAX). `mltcp attach` takes the kinds that carry data.
-    Other users' processes need root.
+    RCCL, Gloo, torch, oneCCL, MPI, UCX, JAX). `mltcp attach` takes the kinds that carry data to
+    other hosts. VIA is the interface by which a connection leaves this host. Other users' processes
+    need root.
     """
     jobs, notes = attached_jobs()
     seen, unread = look(target) if target != Target() else look_for_training(jobs)
