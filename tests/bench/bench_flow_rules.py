@@ -273,7 +273,7 @@ def rule_of(experiment: Experiment, variant: Variant) -> Rule | None:
     rules = MEASURED if _one_link(experiment) else TWO_WAY
     if variant.cc == "reno":
         return rules["reno"]
-    if variant.tcp_usec_ts or set(variant.parameters) - {"mechanisms"}:
+    if set(variant.parameters) - {"mechanisms"}:
         return None
     params = with_mechanisms(JobParams(**variant.parameters), variant.cc)
     used = frozenset(params.mechanisms or ())

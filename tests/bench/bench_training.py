@@ -61,7 +61,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "reno": {"cc": "reno"},
     "bbr": {"cc": "bbr"},
     "mltcp": {"cc": "mltcp"},
-    "fine": {"cc": "mltcp", "tcp_usec_ts": True},
 }
 
 
@@ -176,8 +175,6 @@ class _Run(Loop):
             bottleneck(len(tasks) * others, link, sysctls) as network,
             contextlib.ExitStack() as stack,
         ):
-            if variant.tcp_usec_ts:
-                network.stamp_finely()
             if self._options.gpu:
                 stack.enter_context(_shared_gpu())
             jobs = [
