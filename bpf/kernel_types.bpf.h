@@ -72,6 +72,7 @@ struct net {
 	struct ns_common ns;
 	struct netns_mib mib;
 	struct netns_ipv4 ipv4;
+	__u64 net_cookie; /* unique for ever */
 };
 
 typedef struct {
@@ -134,10 +135,6 @@ struct minmax {
 	struct minmax_sample s[3];
 };
 
-struct tcp_options_received {
-	__u32 rcv_tsval; /* the peer's time stamp in the packet that is looked at */
-};
-
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 snd_cwnd;
@@ -153,14 +150,11 @@ struct tcp_sock {
 	__u32 mss_cache;
 	__u32 total_retrans;
 	__u8 ecn_flags;
-	__u64 tcp_wstamp_ns; /* no packet leaves before, where TCP paces */
 	__u64 tcp_clock_cache; /* ns, of the latest packet that came or went */
 	__u64 tcp_mstamp; /* the same in microseconds */
 	__u64 bytes_received;
 	__u64 bytes_acked;
 	struct minmax rtt_min; /* microseconds */
-	struct tcp_options_received rx_opt;
-	__u8 tcp_usec_ts : 1; /* own time stamps count microseconds; since 6.7 */
 };
 
 struct ack_sample {

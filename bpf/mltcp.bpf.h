@@ -8,14 +8,12 @@
  *                      anyone may use;
  *   MLTCP_YIELD_HOLDS  1: its window must not grow while the flow yields; CUBIC's makes for where it
  *                      was before, by half a window per RTT;
- *   MLTCP_WATCHES      1: it goes by the queue, whether its flows may yield or not; where it says
- *                      nothing, only those that may yield look;
  * and calls, from its callbacks,
  *   mltcp_bpf_init(sk), mltcp_bpf_send(sk) where sending begins, mltcp_bpf_acked(sk, sample),
  *   mltcp_bpf_release(sk), mltcp_bpf_undo(sk), mltcp_bpf_state(sk, state) after the base's own, and
  *   mltcp_bpf_loss(sk, base's ssthresh), or mltcp_bpf_mark() where that follows from marks;
  *   mltcp_bpf_avoid(sk, &acked), which says whether to call the base's cong_avoid, and with which
- *   count of segments; that may be 0.
+ *   count of segments, and mltcp_bpf_avoided() after it.
  * The kernel calls them with the socket locked, so a flow's state needs no lock of its own.
  */
 #ifndef MLTCP_BPF_H
@@ -54,21 +52,8 @@ const volatile __u32 mltcp_sent_octets SEC(".rodata.counters") = 0;
 /* RFC 6928, segments */
 #define TCP_INIT_CWND 10
 
-/* include/net/sock.h: enum sk_pacing */
-#define SK_PACING_NONE 0
-#define SK_PACING_NEEDED 1
-
 /* Spreads the ids of jobs over keys (Knuth: 2^32 over the golden ratio). */
 #define MLTCP_JOB_SPREAD 2654435761U
-
-/* A program of the includer's sets the pacing rate itself, or nothing says that the path is short. */
-#ifndef MLTCP_WAITS
-#define MLTCP_WAITS 1
-#endif
-
-#ifndef MLTCP_WATCHES
-#define MLTCP_WATCHES 0
-#endif
 
 #ifndef barrier_var
 #define barrier_var(var) asm volatile("" : "+r"(var))
@@ -133,42 +118,6 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 	bpf_ringbuf_submit(event, 0);
 }
 
-/* The application has asked for a limit (SO_MAX_PACING_RATE), which pacing keeps. */
-static __always_inline int mltcp_bpf_is_limited(const struct sock *sk)
-{
-	return sk->sk_max_pacing_rate != ~0UL;
-}
-
-/* Have TCP pace the flow, which waits. */
-static __always_inline void mltcp_bpf_pace(struct sock *sk, struct mltcp_flow *flow)
-{
-	if (sk->sk_pacing_status != SK_PACING_NONE)
-		return;
-	sk->sk_pacing_status = SK_PACING_NEEDED;
-	flow->paces = 1;
-}
-
-/*
- * A segment of a flow that TCP was told to pace is about to leave, with nothing before it under way.
- * By the pacing rate the kernel then sets when the next one may, until it sets the rate anew with
- * the next ACK: a flow that waits sends its window in the time of waiting. One that waits no more
- * isn't paced, for the kernel's own rate would follow from round trips that hold the waiting.
- */
-static __always_inline void mltcp_bpf_hold(struct sock *sk, const struct mltcp_flow *flow)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-	__u64 rate = 1000000000ULL * MLTCP_CWND_MIN * tp->mss_cache;
-
-	if (!flow->waits) {
-		if (!mltcp_bpf_is_limited(sk))
-			sk->sk_pacing_rate = ~0UL;
-		return;
-	}
-	rate /= mltcp_wait_ns(flow, tp->srtt_us >> 3, tp->rtt_min.s[0].v) | 1;
-	if (rate && rate < sk->sk_pacing_rate)
-		sk->sk_pacing_rate = rate;
-}
-
 /*
  * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
  * packets are outstanding, which new data is not counted among before it has left.
@@ -184,8 +133,6 @@ static __always_inline void mltcp_bpf_send(struct sock *sk)
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (!flow)
 		return;
-	if (flow->delay.held && flow->paces)
-		mltcp_bpf_hold(sk, flow);
 	mltcp_on_send(flow, bpf_ktime_get_ns(), tp->total_retrans);
 	mltcp_begin_small(flow, tp->srtt_us >> 3, tp->rtt_min.s[0].v, &cwnd, &ssthresh);
 	tp->snd_cwnd = cwnd;
@@ -204,11 +151,12 @@ static __always_inline __u64 mltcp_bpf_acked_bytes(struct sock *sk)
 	return tp->bytes_acked;
 }
 
-/* FNV-1a over the words of a path's addresses, its namespace and a number. */
-static __always_inline __u32 mltcp_bpf_hash(struct sock *sk, __u32 number)
+/* FNV-1a over the words of a path's addresses, and the cookie of its namespace, which never returns. */
+static __always_inline __u32 mltcp_bpf_hash(struct sock *sk)
 {
 	const struct sock_common *common = &sk->__sk_common;
-	__u32 addresses[8], hash = common->skc_net.net->ns.inum ^ number, i;
+	__u64 cookie = common->skc_net.net->net_cookie;
+	__u32 addresses[8], hash = (__u32)cookie ^ (__u32)(cookie >> 32), i;
 
 	copy_address((__u8 *)addresses, common->skc_family, common->skc_rcv_saddr,
 		     &common->skc_v6_rcv_saddr);
@@ -220,29 +168,16 @@ static __always_inline __u32 mltcp_bpf_hash(struct sock *sk, __u32 number)
 }
 
 /*
- * Where the host keeps what is known of the flow's path, and the path's key, of which the low bits
- * count. Never NULL, but the verifier can't tell.
+ * Where the host keeps what the flows of a path share, and the path's key. Never NULL, but the verifier
+ * can't tell.
  */
 static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
 {
-	__u32 hash = mltcp_bpf_hash(sk, 0);
+	__u32 hash = mltcp_bpf_hash(sk);
 
 	*key = hash;
 	hash >>= 32 - MLTCP_PATHS_BITS; /* the low bits of FNV know little of the words */
 	return bpf_map_lookup_elem(&mltcp_paths, &hash);
-}
-
-/* Where the flows of a job on the path say who leads, likewise. */
-static __always_inline __u64 *mltcp_bpf_lead(struct sock *sk, __u32 job, __u32 *key)
-{
-	__u32 hash;
-
-	if (!job)
-		return NULL;
-	hash = mltcp_bpf_hash(sk, job * MLTCP_JOB_SPREAD);
-	*key = hash;
-	hash >>= 32 - MLTCP_PATHS_BITS;
-	return bpf_map_lookup_elem(&mltcp_leads, &hash);
 }
 
 /* Was unloading forced? Then every flow is its base, from its next decision on. */
@@ -259,12 +194,6 @@ static __always_inline void mltcp_bpf_note(const struct tcp_sock *tp, struct mlt
 	mltcp_note(flow, tp->snd_cwnd, tp->srtt_us >> 3, tp->total_retrans);
 }
 
-/* Do this end's time stamps count microseconds? Before kernel 6.7 none did. */
-static __always_inline __u8 mltcp_bpf_is_fine(struct tcp_sock *tp)
-{
-	return bpf_core_field_exists(tp->tcp_usec_ts) && BPF_CORE_READ_BITFIELD(tp, tcp_usec_ts);
-}
-
 /* Is that more segments than a connection can use? */
 static __always_inline __u8 mltcp_bpf_is_useless(const struct tcp_sock *tp, __u32 segments)
 {
@@ -273,21 +202,22 @@ static __always_inline __u8 mltcp_bpf_is_useless(const struct tcp_sock *tp, __u3
 
 /*
  * A kernel may skip the program for the threshold or for undoing, and take what lies on the stack for
- * its result (README.md says which do). A threshold or window that nobody can use is such a one,
- * unless the kernel has set no threshold yet. The threshold is then Reno's at the window at which
- * the latest cut began, and the window at most that one. Where programs were skipped for several
- * ACKs, the cut may have begun at such a window itself; the one at the latest step takes its place.
- * A burst may have gone out by then, so it's counted.
+ * its result (README.md says which do). A threshold or window that nobody can use, too large or 0, is
+ * such a one, unless the kernel has set no threshold yet. The threshold is then Reno's at the window at which the latest cut began, and the
+ * window at most that one. Where programs were skipped for several ACKs, the cut may have begun at such
+ * a window itself; the one at the latest step takes its place. A burst may have gone out by then, so
+ * it's counted.
  */
 static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp,
 						  const struct mltcp_flow *flow)
 {
-	__u8 bad_ssthresh = tp->snd_ssthresh != TCP_INFINITE_SSTHRESH &&
-			    mltcp_bpf_is_useless(tp, tp->snd_ssthresh);
+	__u8 bad_ssthresh =
+		tp->snd_ssthresh < MLTCP_CWND_MIN || (tp->snd_ssthresh != TCP_INFINITE_SSTHRESH &&
+						      mltcp_bpf_is_useless(tp, tp->snd_ssthresh));
 	__u32 window = tp->prior_cwnd, zero = 0;
 	__u64 *skipped;
 
-	if (!bad_ssthresh && !mltcp_bpf_is_useless(tp, tp->snd_cwnd))
+	if (!bad_ssthresh && tp->snd_cwnd && !mltcp_bpf_is_useless(tp, tp->snd_cwnd))
 		return;
 	if (mltcp_bpf_is_useless(tp, window))
 		window = flow && flow->cwnd ? flow->cwnd : TCP_INIT_CWND;
@@ -295,6 +225,8 @@ static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp,
 		window = MLTCP_CWND_MIN;
 	if (bad_ssthresh)
 		tp->snd_ssthresh = window / 2 > MLTCP_CWND_MIN ? window / 2 : MLTCP_CWND_MIN;
+	if (!tp->snd_cwnd)
+		tp->snd_cwnd = tp->snd_ssthresh < window ? tp->snd_ssthresh : window;
 	if (tp->snd_cwnd > window)
 		tp->snd_cwnd = window;
 	skipped = bpf_map_lookup_elem(&mltcp_skipped, &zero);
@@ -320,16 +252,17 @@ struct mltcp_bpf_counted {
 static __always_inline void mltcp_bpf_add(struct mltcp_bpf_counted *sum,
 					  const struct ipstats_mib *mib, __u64 offset)
 {
-	__u64 came[IPSTATS_MIB_INOCTETS + 1], sent[2]; /* packets, then octets, as of what came */
+	__u64 rx[IPSTATS_MIB_INOCTETS + 1],
+		tx[2]; /* packets, then octets, as of what was received */
 	void *counts = (void *)mib + offset;
 
-	if (!mib || bpf_probe_read_kernel(came, sizeof(came), counts) ||
-	    bpf_probe_read_kernel(sent, sizeof(sent), counts + 8 * (mltcp_sent_octets - 1)))
+	if (!mib || bpf_probe_read_kernel(rx, sizeof(rx), counts) ||
+	    bpf_probe_read_kernel(tx, sizeof(tx), counts + 8 * (mltcp_sent_octets - 1)))
 		return;
-	sum->in_octets += came[IPSTATS_MIB_INOCTETS];
-	sum->in_packets += came[IPSTATS_MIB_INPKTS];
-	sum->out_octets += sent[1];
-	sum->out_packets += sent[0];
+	sum->in_octets += rx[IPSTATS_MIB_INOCTETS];
+	sum->in_packets += rx[IPSTATS_MIB_INPKTS];
+	sum->out_octets += tx[1];
+	sum->out_packets += tx[0];
 }
 
 /* What comes by loopback was sent by it, so one count serves both. */
@@ -393,8 +326,8 @@ static __always_inline void mltcp_bpf_count(struct net *net, struct mltcp_host *
 	if (bpf_core_field_exists(((struct net_device *)0)->lstats))
 		sum.loopback = BPF_CORE_READ(net, loopback_dev, lstats);
 	bpf_loop(MLTCP_CPUS_MAX, mltcp_bpf_add_cpu, &sum, 0);
-	host->came_kib = mltcp_host_kib(sum.in_octets, sum.in_packets);
-	host->sent_kib = mltcp_host_kib(sum.out_octets, sum.out_packets);
+	host->rx_kib = mltcp_host_kib(sum.in_octets, sum.in_packets);
+	host->tx_kib = mltcp_host_kib(sum.out_octets, sum.out_packets);
 }
 
 /* Of those who ask at the same time several may count, each for itself; two namespaces may share a slot. */
@@ -423,25 +356,10 @@ struct mltcp_env {
 	struct mltcp_params params;
 };
 
-static __always_inline struct mltcp_rtt mltcp_env_rtt(const struct mltcp_env *env)
+static __always_inline __s32 mltcp_env_rtt(const struct mltcp_env *env, __u32 *min_us)
 {
-	struct tcp_sock *tp = tcp_sk(env->sk);
-
-	return (struct mltcp_rtt){
-		.now_us = (__u32)tp->tcp_mstamp,
-		.rtt_us = env->sample->rtt_us,
-		.min_us = tp->rtt_min.s[0].v,
-		.stamp = mltcp_bpf_is_fine(tp) ? tp->rx_opt.rcv_tsval : 0,
-	};
-}
-
-static __always_inline void mltcp_env_covered(const struct mltcp_env *env, struct mltcp_rtt *rtt)
-{
-	const struct tcp_sock *tp = tcp_sk(env->sk);
-
-	rtt->segments = env->sample->pkts_acked;
-	rtt->outstanding = tp->packets_out;
-	rtt->retransmitted = tp->total_retrans;
+	*min_us = tcp_sk(env->sk)->rtt_min.s[0].v;
+	return env->sample->rtt_us;
 }
 
 static __always_inline void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *flow)
@@ -495,11 +413,6 @@ mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *flow, __u32 *mechanis
 	return &env->params;
 }
 
-static __always_inline __u8 mltcp_env_watches(const struct mltcp_env *env)
-{
-	return MLTCP_WATCHES;
-}
-
 static __always_inline __u64 mltcp_env_received(const struct mltcp_env *env)
 {
 	return tcp_sk(env->sk)->bytes_received;
@@ -513,12 +426,6 @@ static __always_inline struct mltcp_host mltcp_env_host(const struct mltcp_env *
 static __always_inline __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 *key)
 {
 	return mltcp_bpf_path(env->sk, key);
-}
-
-static __always_inline __u64 *mltcp_env_lead(const struct mltcp_env *env,
-					     const struct mltcp_flow *flow, __u32 *key)
-{
-	return mltcp_bpf_lead(env->sk, flow->job, key);
 }
 
 /* Was unloading forced? Then every flow is its base, from its next decision on. */
@@ -546,51 +453,15 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	mltcp_step(&env, flow, now, acked_bytes);
 }
 
-/*
- * May the flow be held, and is there something to hold back? Not where pacing is somebody else's: fq
- * would hold back ACKs, too, and a limit of the process's has a time of its own. Nor in a recovery.
- * Most flows find room for all, and need not look who leads.
- */
-static __always_inline __u8 mltcp_bpf_may_wait(struct sock *sk, const struct mltcp_flow *flow)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-	const struct inet_connection_sock *icsk = &tp->inet_conn;
-
-	if (!MLTCP_WAITS || !flow->tight)
-		return 0;
-	if (sk->sk_pacing_status != (flow->paces ? SK_PACING_NEEDED : SK_PACING_NONE))
-		return 0;
-	return !mltcp_bpf_is_limited(sk) && tp->write_seq != tp->snd_nxt &&
-	       BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state) < TCP_CA_CWR;
-}
-
-/*
- * Pace no longer, once nothing is held back at now. From the time at which a packet may leave TCP takes
- * round trips, so a flow that leaves before it has come stays paced. So does one whose process has
- * asked for it since.
- */
-static __always_inline void mltcp_bpf_let_go(struct sock *sk, struct mltcp_flow *flow, __u64 now)
-{
-	if (flow->waits || tcp_sk(sk)->tcp_wstamp_ns > now)
-		return;
-	flow->delay.held = 0;
-	if (flow->paces && sk->sk_pacing_status == SK_PACING_NEEDED && !mltcp_bpf_is_limited(sk))
-		sk->sk_pacing_status = SK_PACING_NONE;
-	flow->paces = 0;
-}
-
 /* Sets *acked to the count to hand to the base's cong_avoid; 0: that isn't to be called. */
 static __always_inline __u8 mltcp_bpf_avoid(struct sock *sk, __u32 *acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_flow *flow;
-	__u32 cwnd, ssthresh, key = 0;
-	__u64 *lead;
+	__u32 cwnd, ssthresh;
 	__u8 yields;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
-	if (flow && flow->delay.held)
-		mltcp_bpf_let_go(sk, flow, tp->tcp_clock_cache);
 	if (!flow || mltcp_is_base(flow))
 		return 1;
 	cwnd = tp->snd_cwnd;
@@ -599,13 +470,6 @@ static __always_inline __u8 mltcp_bpf_avoid(struct sock *sk, __u32 *acked)
 		mltcp_yield_or_resume(flow, tp->srtt_us >> 3, tp->rtt_min.s[0].v, &cwnd, &ssthresh);
 	tp->snd_cwnd = cwnd;
 	tp->snd_ssthresh = ssthresh;
-	if (yields) {
-		lead = mltcp_bpf_may_wait(sk, flow) ? mltcp_bpf_lead(sk, flow->job, &key) : NULL;
-		if (mltcp_must_wait(flow, cwnd, lead, key)) {
-			mltcp_bpf_pace(sk, flow);
-			return 0;
-		}
-	}
 	if (yields && MLTCP_YIELD_HOLDS)
 		return 0;
 	/* Slow start stays the base's own. */
@@ -614,25 +478,34 @@ static __always_inline __u8 mltcp_bpf_avoid(struct sock *sk, __u32 *acked)
 	return 1;
 }
 
+/* The base has increased the window from `before`; so many segments were acknowledged. */
+static __always_inline void mltcp_bpf_avoided(struct sock *sk, __u32 before, __u32 acked)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	tp->snd_cwnd = mltcp_bounded_cwnd(before, tp->snd_cwnd, acked);
+}
+
 static __always_inline __u32 mltcp_bpf_reduce(struct sock *sk, __u32 base, __u8 by_marks)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	__u32 cwnd = tp->snd_cwnd, srtt_us = tp->srtt_us >> 3, min_us = tp->rtt_min.s[0].v;
+	struct mltcp_loss loss = {
+		.cwnd = tp->snd_cwnd,
+		.flight = tp->packets_out,
+		.base = base,
+		.srtt_us = tp->srtt_us >> 3,
+		.min_us = tp->rtt_min.s[0].v,
+	};
 	struct mltcp_flow *flow;
-	__u32 key, ssthresh;
 	__u64 *path;
+	__u32 key;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	path = mltcp_bpf_path(sk, &key);
 	if (!flow || !path)
 		return base;
-	mltcp_delay_ask(&flow->delay, tp->tcp_clock_cache, path, key);
-	if (by_marks)
-		ssthresh = mltcp_on_mark(flow, cwnd, base, srtt_us, min_us);
-	else
-		ssthresh = mltcp_on_loss(flow, cwnd, base, srtt_us, min_us);
-	mltcp_delay_tell(&flow->delay, path, key);
-	return ssthresh;
+	return by_marks ? mltcp_on_mark(flow, &loss, path, key)
+			: mltcp_on_loss(flow, &loss, path, key);
 }
 
 /* Slow-start threshold after a loss or a mark, where the base's would be `base`; segments. */
@@ -682,9 +555,6 @@ static __always_inline void mltcp_bpf_release(struct sock *sk)
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (!flow)
 		return;
-	flow->waits = 0;
-	if (flow->delay.held)
-		mltcp_bpf_let_go(sk, flow, bpf_ktime_get_ns());
 	mltcp_bpf_note(tcp_sk(sk), flow);
 	mltcp_bpf_report(sk, flow);
 	bpf_sk_storage_delete(&mltcp_flows, sk);
@@ -708,8 +578,14 @@ static __always_inline void mltcp_bpf_release(struct sock *sk)
 	SEC("struct_ops")                                                  \
 	void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked) \
 	{                                                                  \
-		if (mltcp_bpf_avoid(sk, &acked))                           \
-			base_cong_avoid(sk, ack, acked);                   \
+		__u32 scaled = acked, before;                              \
+                                                                           \
+		if (!mltcp_bpf_avoid(sk, &scaled))                         \
+			return;                                            \
+		before = tcp_sk(sk)->snd_cwnd;                             \
+		base_cong_avoid(sk, ack, scaled);                          \
+		if (scaled > acked)                                        \
+			mltcp_bpf_avoided(sk, before, acked);              \
 	}
 
 #endif

@@ -9,8 +9,6 @@
 
 #define MLTCP_MECHANISMS MLTCP_SCALE_INCREASE
 #define MLTCP_YIELD_HOLDS 0
-#define MLTCP_WATCHES 1
-#define MLTCP_WAITS 0
 #include "mltcp.bpf.h"
 #include "mltcp_feedback.bpf.h"
 
@@ -19,6 +17,10 @@
 
 /* No window is larger: the kernel's buffers hold less. Segments. */
 #define CWND_MAX (1U << 20)
+
+/* include/net/sock.h: enum sk_pacing */
+#define SK_PACING_NONE 0
+#define SK_PACING_NEEDED 1
 
 char _license[] SEC("license") = "GPL";
 
@@ -60,7 +62,7 @@ void BPF_PROG(release, struct sock *sk)
 	const struct mltcp_rate_flow *rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, 0);
 
 	if (rate && rate->paces && sk->sk_pacing_status == SK_PACING_NEEDED &&
-	    !mltcp_bpf_is_limited(sk))
+	    sk->sk_max_pacing_rate == ~0UL) /* else the application asked for it */
 		sk->sk_pacing_status = SK_PACING_NONE;
 	mltcp_bpf_release(sk);
 	bpf_sk_storage_delete(&mltcp_rates, sk);
@@ -104,6 +106,7 @@ static __always_inline struct mltcp_rate_ack ack_of(const struct tcp_sock *tp)
 		.now = tp->tcp_clock_cache,
 		.cwnd = tp->snd_cwnd,
 		.mss = tp->mss_cache ? tp->mss_cache : 1,
+		.rtt_us = tp->srtt_us >> 3,
 		.min_rtt_us = tp->rtt_min.s[0].v,
 	};
 
@@ -142,8 +145,14 @@ static __always_inline int follow(struct sock *sk)
 SEC("struct_ops")
 void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
-	if (!follow(sk) && mltcp_bpf_avoid(sk, &acked))
-		tcp_reno_cong_avoid(sk, ack, acked);
+	__u32 scaled = acked, before;
+
+	if (follow(sk) || !mltcp_bpf_avoid(sk, &scaled))
+		return;
+	before = tcp_sk(sk)->snd_cwnd;
+	tcp_reno_cong_avoid(sk, ack, scaled);
+	if (scaled > acked)
+		mltcp_bpf_avoided(sk, before, acked);
 }
 
 SEC("struct_ops")
@@ -169,8 +178,10 @@ void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	mltcp_rate_job_ack(job, ack.now, flow->acked_bytes - acked_bytes,
 			   flow->iteration && flow->iteration != iteration,
 			   1000ULL * flow->idle_us);
-	if (params.host && sample->rtt_us > 0)
-		mltcp_feedback_hear(rate, mltcp_rate_guess(job, flow, &ack), ack.min_rtt_us);
+	if (!params.host || sample->rtt_us <= 0)
+		return;
+	ack.rtt_us = sample->rtt_us;
+	mltcp_feedback_hear(rate, mltcp_rate_guess(job, &ack), ack.min_rtt_us);
 }
 
 /*

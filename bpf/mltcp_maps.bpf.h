@@ -70,7 +70,7 @@ struct {
 	__type(value, struct mltcp_bpf_counts);
 } mltcp_hosts SEC(".maps");
 
-/* What is known of paths, see mltcp_delay_ask(). */
+/* What flows of a path share, see mltcp_delay_ask(). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1 << MLTCP_PATHS_BITS);
@@ -78,15 +78,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } mltcp_paths SEC(".maps");
-
-/* Which flow of a job leads on a path, see mltcp_wait.h. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1 << MLTCP_PATHS_BITS);
-	__uint(pinning, LIBBPF_PIN_BY_NAME);
-	__type(key, __u32);
-	__type(value, __u64);
-} mltcp_leads SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -37,17 +37,4 @@ static inline void tcp_snd_cwnd_set(struct tcp_sock *tp, u32 cwnd)
 }
 #endif
 
-/* Before 6.7 (commit 614e8316aa4c) no time stamp counted microseconds. */
-#ifdef HAVE_TCP_USEC_TS
-static inline bool tcp_is_usec_ts(const struct tcp_sock *tp)
-{
-	return tp->tcp_usec_ts;
-}
-#else
-static inline bool tcp_is_usec_ts(const struct tcp_sock *tp)
-{
-	return false;
-}
-#endif
-
 #endif

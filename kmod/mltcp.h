@@ -107,38 +107,13 @@ struct mltcp_variant {
 	struct tcp_congestion_ops ops; /* registered */
 	struct tcp_congestion_ops
 		ops_without_ecn; /* for a base that found no ECN on a connection */
-	struct tcp_congestion_ops
-		ops_quiet; /* for flows that need not hear of ACKs, or are fresh */
-	struct tcp_congestion_ops
-		ops_watching; /* of a variant that doesn't yield, for flows that do */
-};
-
-/*
- * Where no flow yields, unless its job has it yield, nobody needs samples of the delay: what was
- * acknowledged is counted where the window grows, which spares each ACK an indirect call.
- */
-static inline bool mltcp_counts_late(const struct mltcp_variant *variant)
-{
-	return !(variant->mechanisms & MLTCP_YIELD);
-}
-
-/* How a flow's window grows until it decides anew. */
-enum mltcp_growth {
-	MLTCP_AS_BASE,
-	MLTCP_SCALED, /* by one factor */
-	MLTCP_MAY_STEP_ASIDE, /* as the queue is */
 };
 
 /* State of one flow. The private area that its base doesn't use ends in a pointer to it. */
 struct mltcp_sock {
 	const struct tcp_congestion_ops *base; /* what the base's init left in charge */
-	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked); /* the base's */
-	u8 growth : 4; /* enum mltcp_growth; these bits are changed under the socket's lock */
-	u8 watches_queue : 1; /* the flow may yield, so samples of the delay are looked at */
-	u8 by_hand : 1; /* tagged, or untagged, by its socket: rules say nothing then */
 	u8 variant; /* its number, see mltcp_variant_at() */
-	bool quiet; /* its ACKs go to its base alone, see may_be_quiet() in mltcp_cc.c */
-	bool counts_late; /* its ACKs are counted where its window grows, not as they come */
+	bool by_hand; /* tagged, or untagged, by its socket: rules say nothing then */
 	u32 rules_seen; /* mltcp_rules_changes when the rules were looked at */
 	struct mltcp_flow flow; /* protected by the socket's lock */
 	struct sock *sk;
@@ -160,11 +135,8 @@ struct mltcp_private {
 
 /* What the word is: a struct mltcp_sock, */
 #define MLTCP_HAS_STATE 0UL
-/* when to ask for one again, in jiffies, as memory was short, */
+/* or when to ask for one again, in jiffies, as memory was short. */
 #define MLTCP_LACKS_MEMORY ~0UL
-/* or, of a fresh flow, what set_fresh() in mltcp_state.c says. */
-#define MLTCP_FRESH (~0UL >> 1)
-
 static inline struct mltcp_private *mltcp_private(const struct sock *sk)
 {
 	return inet_csk_ca(sk) + ICSK_CA_PRIV_SIZE - sizeof(struct mltcp_private);
@@ -178,22 +150,10 @@ static inline unsigned long mltcp_private_is(const struct sock *sk)
 	return READ_ONCE(end->check) ^ (READ_ONCE(end->word) + (unsigned long)sk);
 }
 
-/*
- * Is there a struct mltcp_sock? Not while connecting, of a fresh flow, after release, and where memory
- * is short.
- */
+/* Is there a struct mltcp_sock? Not while connecting, after release, and where memory is short. */
 static inline bool mltcp_has_state(const struct sock *sk)
 {
 	return mltcp_private_is(sk) == MLTCP_HAS_STATE;
-}
-
-/*
- * Is the flow fresh? Nothing is to be known of it yet, so it is its base and has no state, until it
- * gets it by mltcp_end_fresh().
- */
-static inline bool mltcp_is_fresh(const struct sock *sk)
-{
-	return mltcp_private_is(sk) == MLTCP_FRESH;
 }
 
 /* Was the base initialised for this connection, and does our part hold? */
@@ -201,7 +161,7 @@ static inline bool mltcp_is_started(const struct sock *sk)
 {
 	unsigned long is = mltcp_private_is(sk);
 
-	return is == MLTCP_HAS_STATE || is == MLTCP_FRESH || is == MLTCP_LACKS_MEMORY;
+	return is == MLTCP_HAS_STATE || is == MLTCP_LACKS_MEMORY;
 }
 
 /* Where mltcp_has_state() says that there is one. */
@@ -213,15 +173,6 @@ static inline struct mltcp_sock *mltcp_state_of(const struct sock *sk)
 static inline struct mltcp_sock *mltcp_state(const struct sock *sk)
 {
 	return mltcp_has_state(sk) ? mltcp_state_of(sk) : NULL;
-}
-
-/*
- * When the latest data was delivered. Without any since, that may be the time at which data was sent
- * after a pause, or that of the handshake, or 0.
- */
-static inline u64 mltcp_delivered_ns(const struct sock *sk)
-{
-	return tcp_sk(sk)->delivered_mstamp * NSEC_PER_USEC;
 }
 
 /* mltcp_main.c */
@@ -262,16 +213,6 @@ static inline const struct tcp_congestion_ops *mltcp_base_of(const struct sock *
 /* mltcp_cc.c */
 extern const struct tcp_congestion_ops mltcp_cc_ops;
 /*
- * A new flow need not hear of ACKs, unless it has a job. now: when what it does began; piece_kib: the
- * KiB that were acknowledged before that.
- */
-void mltcp_begin_quiet(struct mltcp_sock *ms, u64 now, u32 piece_kib);
-/* What was acknowledged, and when, that a flow which doesn't hear of each ACK missed. */
-void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk);
-void mltcp_cong_avoid_counting(struct sock *sk, u32 ack, u32 acked);
-void mltcp_pkts_acked_both(struct sock *sk, const struct ack_sample *sample);
-void mltcp_set_state_both(struct sock *sk, u8 new_state);
-/*
  * Give a locked socket to a job (NULL: to none), and take over the reference to it. Fails
  * unless one of our congestion controls drives the socket.
  */
@@ -285,10 +226,6 @@ void mltcp_start(struct sock *sk);
  * nobody's yet. It may have our part afterwards.
  */
 const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk);
-/* Give a fresh flow its state; NULL: memory is short, or the base leaves no room. */
-struct mltcp_sock *mltcp_end_fresh(struct sock *sk);
-/* Of a fresh flow that begins sending after a pause, or not: does it need its state now? */
-bool mltcp_fresh_is_over(struct sock *sk, bool paused);
 /*
  * Was the base initialised for a locked socket without our part? If it wrote over that since, then
  * what the part pointed to is gone.
@@ -312,10 +249,8 @@ bool mltcp_flow_next(struct mltcp_net *mn, struct mltcp_flow_place *at,
 void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event);
 
 /* mltcp_paths.c */
-/* Where what is known of the socket's path is kept, and the path's key. */
+/* Where the flows of the socket's path keep what they share, and the path's key. */
 u64 *mltcp_path(const struct sock *sk, u32 *key);
-/* Where the job's flows on it say who leads, and that key; NULL without a job. */
-u64 *mltcp_lead_of(const struct sock *sk, u32 job, u32 *key);
 
 /* mltcp_net.c */
 int mltcp_nets_init(void);

@@ -7,7 +7,7 @@ const struct nla_policy mltcp_params_policy[MLTCP_P_COUNT] = {
 	[MLTCP_P_SLOPE] = {.type = NLA_U32},	   [MLTCP_P_INTERCEPT] = {.type = NLA_U32},
 	[MLTCP_P_KEEP_MIN] = {.type = NLA_U32},	   [MLTCP_P_KEEP_MAX] = {.type = NLA_U32},
 	[MLTCP_P_YIELD_MIN] = {.type = NLA_U32},   [MLTCP_P_YIELD_MAX] = {.type = NLA_U32},
-	[MLTCP_P_SHAPE] = {.type = NLA_U32},	   [MLTCP_P_MECHANISMS] = {.type = NLA_U32},
+	[MLTCP_P_MECHANISMS] = {.type = NLA_U32},
 };
 
 /* Where the 32-bit ones are. */
@@ -18,7 +18,6 @@ static const size_t params_words[MLTCP_P_COUNT] = {
 	[MLTCP_P_KEEP_MAX] = offsetof(struct mltcp_params, keep_max),
 	[MLTCP_P_YIELD_MIN] = offsetof(struct mltcp_params, yield_min),
 	[MLTCP_P_YIELD_MAX] = offsetof(struct mltcp_params, yield_max),
-	[MLTCP_P_SHAPE] = offsetof(struct mltcp_params, shape),
 	[MLTCP_P_MECHANISMS] = offsetof(struct mltcp_params, mechanisms),
 };
 
@@ -117,8 +116,7 @@ int mltcp_put_flow(struct sk_buff *skb, const struct mltcp_flow_record *record)
 	    nla_put_u32(skb, MLTCP_F_ACKS, flow->acks) ||
 	    nla_put_u32(skb, MLTCP_F_LOSSES, flow->losses) ||
 	    nla_put_u32(skb, MLTCP_F_YIELDS, flow->yields) ||
-	    nla_put_u8(skb, MLTCP_F_FINE_STAMPS, flow->delay.fine) ||
-	    nla_put_u8(skb, MLTCP_F_TWO_WAY, !!(flow->flags & MLTCP_ANY_TWO_WAY)))
+	    nla_put_u8(skb, MLTCP_F_BIDIRECTIONAL, !!(flow->flags & MLTCP_ANY_BIDIRECTIONAL)))
 		return -EMSGSIZE;
 	nla_nest_end(skb, nest);
 	return 0;

@@ -51,7 +51,7 @@
  * A flow that receives more than this share of what it sends, or whose host does, doesn't yield where
  * nothing tells the queue that it sends into from the one that its ACKs wait in.
  */
-#define MLTCP_TWO_WAY_SHARE 8
+#define MLTCP_BIDIRECTIONAL_SHARE 8
 
 /* The largest ACK, bytes of IP: IPv6's header, TCP's, its time stamps and three SACK blocks. */
 #define MLTCP_ACK_BYTES 112
@@ -59,19 +59,8 @@
 /* What a host receives and sends is counted at most that often. Nanoseconds. */
 #define MLTCP_HOST_AGAIN_NS 1000000
 
-/* A flow may yield for at most so many times as long as in the last iteration, or as it usually idles. */
-#define MLTCP_IDLE_GROWS 2
-
-/* A flow next to which yielding is in vain still tries it once in 2^this iterations. */
+/* A flow for which yielding is futile still tries it in one iteration of 2^this. */
 #define MLTCP_RARELY_MAX 5
-
-/*
- * A flow of which so many more losses turned out to be none than not has delays that are no queue's:
- * segments or ACKs come late or in another order. The most that is counted is what so many real
- * losses more take back.
- */
-#define MLTCP_UNDONE_MANY 4
-#define MLTCP_UNDONE_MAX 7
 
 /*
  * How many times the excess of the queueing delay a flow takes off its window: all flows that are
@@ -88,26 +77,8 @@
  */
 #define MLTCP_CWND_BEGIN 4
 
-/* A loss at so many segments, or fewer, says that the path has no room for all flows, */
-#define MLTCP_CWND_TIGHT (MLTCP_CWND_MIN + 1)
-
-/* for so many iterations. */
-#define MLTCP_TIGHT 3
-
 /* The ratio at which all of an iteration has been sent, but for a step and what learning rounds. */
 #define MLTCP_ALL_SENT (MLTCP_ONE - 2 * MLTCP_ONE / MLTCP_STEPS)
-
-/* A flow waits no longer than this for a sister (mltcp_wait.h), */
-#define MLTCP_WAIT_MAX_NS 20000000
-
-/* and for no longer than this where timers are late. Nanoseconds. */
-#define MLTCP_WAITED_NS (MLTCP_WAIT_MAX_NS + 10000000)
-
-/* What a flow has left of its iteration is told in 24 bits (mltcp_wait.h). KiB. */
-#define MLTCP_LEFT_MAX 0xffffffU
-
-/* The slow-start threshold of a connection that hasn't lost yet (as TCP_INFINITE_SSTHRESH). */
-#define MLTCP_SSTHRESH_NONE 0x7fffffffU
 
 /* value * share, for a fixed-point share. */
 static inline __u64 mltcp_scale(__u32 value, __u32 share)
@@ -124,7 +95,6 @@ static inline __u8 mltcp_params_valid(const struct mltcp_params *p)
 	       p->slope <= MLTCP_GAIN_MAX && p->intercept <= MLTCP_GAIN_MAX - p->slope &&
 	       p->keep_min <= MLTCP_KEEP_MAX && p->keep_max <= MLTCP_KEEP_MAX &&
 	       p->yield_min <= MLTCP_ONE && p->yield_max <= MLTCP_ONE &&
-	       p->shape < MLTCP_SHAPE_COUNT &&
 	       (!(p->mechanisms & ~known) || p->mechanisms == MLTCP_MECHANISMS_DEFAULT);
 }
 
@@ -145,8 +115,7 @@ static inline __u8 mltcp_params_open(const struct mltcp_params *p, const struct 
 {
 	if (p->mechanisms != MLTCP_MECHANISMS_DEFAULT && p->mechanisms & MLTCP_SCALE_DECREASE)
 		return 0;
-	return p->slope <= most->slope && p->intercept <= most->intercept &&
-	       p->shape == most->shape;
+	return p->slope <= most->slope && p->intercept <= most->intercept;
 }
 
 /* min(1, sent / total) in fixed point; total 0 gives 0. */
@@ -173,22 +142,7 @@ static inline __u8 mltcp_overruns(__u64 sent, __u64 total)
 /* F at a ratio of at most MLTCP_ONE, fixed point. */
 static inline __u32 mltcp_gain(const struct mltcp_params *p, __u32 ratio)
 {
-	__u32 square = mltcp_scale(ratio, ratio);
-	__u64 top, bottom;
-
-	switch (p->shape) {
-	case MLTCP_SHAPE_QUADRATIC:
-		return mltcp_scale(p->slope, square) + p->intercept;
-	case MLTCP_SHAPE_CONCAVE:
-		return mltcp_scale(p->slope, 2 * ratio - square) + p->intercept;
-	case MLTCP_SHAPE_RECIPROCAL:
-		/* I (S + I) / (S + I - S r); 1 / (4 - 3.5 r) for I = 0.25, S = 1.75 */
-		top = (__u64)p->intercept * (p->slope + p->intercept);
-		bottom = p->slope + p->intercept - mltcp_scale(p->slope, ratio);
-		return bottom ? mltcp_div64(top, bottom) : p->slope + p->intercept;
-	default:
-		return mltcp_scale(p->slope, ratio) + p->intercept;
-	}
+	return mltcp_scale(p->slope, ratio) + p->intercept;
 }
 
 /* Between low (ratio 0) and high (ratio 1), fixed point. high may be the smaller one. */
@@ -213,10 +167,9 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 	fresh.acked_bytes = acked_bytes;
 	fresh.piece_kib = mltcp_kib(acked_bytes);
 	fresh.retransmits = retransmits;
-	fresh.before.base_ssthresh = f->before.base_ssthresh;
-	fresh.before.over = f->before.over | MLTCP_FORGOTTEN;
-	fresh.delay.held = f->delay.held;
-	fresh.paces = f->paces;
+	fresh.loss_snapshot.base_ssthresh = f->loss_snapshot.base_ssthresh;
+	fresh.loss_snapshot.over = f->loss_snapshot.over | MLTCP_FORGOTTEN;
+	mltcp_delay_forget(&fresh.delay);
 	fresh.gain = MLTCP_ONE;
 	fresh.next_ns = MLTCP_NEVER;
 	fresh.send_ns = 1; /* the first ACK comes after a gap */
@@ -227,15 +180,6 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 static inline __u64 mltcp_sent(const struct mltcp_flow *f)
 {
 	return f->acked_bytes - f->start_bytes;
-}
-
-/*
- * Has nothing been sent twice in the present iteration? Where a hole was filled, one ACK covers far
- * more than was just carried, so the time it took says nothing of the link's rate.
- */
-static inline __u8 mltcp_is_clean(const struct mltcp_flow *f)
-{
-	return f->retransmits == f->start_retransmits;
 }
 
 /* Does the present ACK come after a gap? */
@@ -266,39 +210,33 @@ static inline __u8 mltcp_yields_now(const struct mltcp_flow *f)
 }
 
 /*
- * In one of how many iterations to yield, as a power of two, after the one that ends now. Next to
- * a flow that never ends it is in vain, and costs as long as the flow may yield; then it is tried
- * the more rarely, until it helps again.
+ * In one of how many iterations to yield, as a power of two, after the one that ends now. Next to a
+ * flow that never ends it is futile, and costs as long as the flow may yield; then it is tried the
+ * more rarely, until it helps again.
  */
 static inline __u8 mltcp_next_rarely(const struct mltcp_flow *f)
 {
 	__u8 rarely = f->flags & MLTCP_RARELY;
 
-	if (f->flags & MLTCP_IN_VAIN)
+	if (f->flags & MLTCP_FUTILE)
 		return rarely < MLTCP_RARELY_MAX ? rarely + 1 : rarely;
 	return mltcp_yields_now(f) ? 0 : rarely;
 }
 
-/* Is it by its waiting for a sister that a flow has sent nothing until now? Not between its bursts. */
-static inline __u8 mltcp_waited(const struct mltcp_flow *f, __u64 now)
-{
-	return f->delay.held && f->left_kib && now - f->last_ns <= MLTCP_WAITED_NS;
-}
-
 /*
  * Sending began at now, with nothing outstanding. retransmits: the connection's running total, all
- * of which belong to what was sent before. A flow that has waited for a sister goes on with its burst.
+ * of which belong to what was sent before.
  */
 static inline void mltcp_on_send(struct mltcp_flow *f, __u64 now, __u32 retransmits)
 {
-	if (mltcp_waited(f, now))
-		return;
-	f->waits = 0;
 	f->send_ns = now ? now : 1; /* no sending is earlier than the first ACK's last_ns, 0 */
 	f->retransmits = retransmits;
+	if (now >= f->last_ns && now - f->last_ns < MLTCP_GAP_MIN_NS)
+		return;
 	/* To decide, so no ACK need ask whether it came after a gap that may be a boundary. */
-	if (now < f->last_ns || now - f->last_ns >= MLTCP_GAP_MIN_NS)
-		f->next_bytes = 0;
+	f->next_bytes = 0;
+	f->look_ns = now;
+	mltcp_delay_forget(&f->delay);
 }
 
 /*
@@ -327,33 +265,32 @@ static inline __u8 mltcp_host_is_due(__u64 counted_ns, __u64 now)
  */
 static inline __u8 mltcp_host_receives(const struct mltcp_flow *f, const struct mltcp_host *host)
 {
-	__u32 came_kib = host->came_kib - f->host.came_kib;
-	__u32 sent_kib = host->sent_kib - f->host.sent_kib;
+	__u32 rx_kib = host->rx_kib - f->host.rx_kib;
+	__u32 tx_kib = host->tx_kib - f->host.tx_kib;
 
-	if (!(f->flags & MLTCP_HOST_KNOWN) || came_kib > 0x7fffffffU || sent_kib > 0x7fffffffU)
+	if (!(f->flags & MLTCP_HOST_KNOWN) || rx_kib > 0x7fffffffU || tx_kib > 0x7fffffffU)
 		return 0;
-	return came_kib > sent_kib / MLTCP_TWO_WAY_SHARE;
+	return rx_kib > tx_kib / MLTCP_BIDIRECTIONAL_SHARE;
 }
 
 /*
- * Does it matter to the flow what its host receives? Not to one without an iteration to yield in, nor
- * to one whose stamps tell the way ahead. To count it takes a while.
+ * Does it matter to the flow what its host receives? Not to one without an iteration to yield in. To
+ * count it takes a while.
  */
 static inline __u8 mltcp_asks_host(const struct mltcp_flow *f, const struct mltcp_params *p)
 {
-	return f->delay.watched && !f->delay.fine && (p->total_bytes || mltcp_total(f));
+	return f->delay.watched && (p->total_bytes || mltcp_total(f));
 }
 
 /*
- * How long the flow may yield in the iteration that begins, after a pause of idle_us, microseconds.
- * Others' bursts fit into the pause that their jobs usually make. One that is far longer, as for an
- * evaluation, doesn't make them longer; nothing is usual yet when the second iteration begins.
+ * How long the flow may yield in the iteration that begins after a pause of idle_us, microseconds: as
+ * long as the pause, into which others' bursts fit. One that is far longer than usual, as for an
+ * evaluation, doesn't make those longer; nothing is usual yet when the second iteration begins.
  */
-static inline __u32 mltcp_next_idle(const struct mltcp_flow *f, __u32 idle_us)
+static inline __u32 mltcp_yield_time(const struct mltcp_flow *f, __u32 idle_us)
 {
-	__u64 most_us = f->idle_us > f->gap_us ? f->idle_us : f->gap_us;
+	__u64 most_us = 2ULL * (f->idle_us > f->gap_us ? f->idle_us : f->gap_us);
 
-	most_us *= MLTCP_IDLE_GROWS;
 	return f->iteration < 2 || !most_us || idle_us < most_us ? idle_us : (__u32)most_us;
 }
 
@@ -370,35 +307,25 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 
 	f->flags = mltcp_next_rarely(f);
 	if (host_receives)
-		f->flags |= MLTCP_HOST_TWO_WAY;
+		f->flags |= MLTCP_HOST_BIDIRECTIONAL;
 	if (host) {
 		f->flags |= MLTCP_HOST_KNOWN;
 		f->host = *host;
 	}
-	if (received_bytes > f->acked_bytes / MLTCP_TWO_WAY_SHARE)
-		f->flags |= MLTCP_TWO_WAY;
-	f->idle_us = mltcp_next_idle(f, mltcp_gap_us(idle_ns));
+	if (received_bytes > f->acked_bytes / MLTCP_BIDIRECTIONAL_SHARE)
+		f->flags |= MLTCP_BIDIRECTIONAL;
+	f->idle_us = mltcp_yield_time(f, mltcp_gap_us(idle_ns));
 	f->iteration++;
-	if (f->tight)
-		f->tight--;
-	if (!f->tight)
-		f->has_waited = 0;
 	f->told_bytes = p->total_bytes;
 	f->start_bytes = f->acked_bytes;
 	f->start_ns = now;
 	f->last_ns = now;
-	f->step_bytes = f->acked_bytes;
-	f->step_ns = now;
-	if (mltcp_is_clean(f))
-		mltcp_delay_fade(&f->delay);
 	f->start_retransmits = f->retransmits;
-	mltcp_delay_cross(&f->delay, f->flags & MLTCP_TWO_WAY);
 }
 
 /*
- * Has the flow yielded long enough? It does so no longer than it was idle before, nor than twice as
- * long as it usually is: jobs whose bursts fit in there are served by then, and for others it would wait
- * in vain.
+ * Has the flow yielded long enough? Jobs whose bursts fit into its pause are served by then, and for
+ * others it would wait in vain.
  */
 static inline __u8 mltcp_yield_is_over(const struct mltcp_flow *f, __u64 now)
 {
@@ -408,30 +335,28 @@ static inline __u8 mltcp_yield_is_over(const struct mltcp_flow *f, __u64 now)
 /* Is the queue longer than this flow may make it? */
 static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
 {
-	return f->yield_us && mltcp_delay_queue(&f->delay) > f->yield_us;
+	return f->yield_us && f->delay.queue_us > f->yield_us;
 }
 
 /*
  * Queueing delay above which a flow at this ratio yields, microseconds; 0: it doesn't.
  *
- * A loss is the only time at which a sender knows the queue to be full, so without one there
- * is nothing to share out. Nor is there where most losses are none: hosts that can't keep up delay
- * what they send and receive, and whoever makes room for others there only leaves time unused.
+ * A loss is the only time at which a sender knows the queue to be full, so without one there is
+ * nothing to share out. Where much comes towards the flow or its host, ACKs wait in a queue, too.
+ * yields: whether it has to until now.
  */
 static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_params *p,
-				       __u64 now)
+				       __u64 now, __u8 yields)
 {
 	__u32 target;
 
 	if (!mltcp_yields_now(f) || f->delay.full_us < MLTCP_QUEUE_MIN_US)
 		return 0;
-	if (f->undone >= MLTCP_UNDONE_MANY)
-		return 0;
-	if (f->flags & MLTCP_ANY_TWO_WAY && !f->delay.fine)
+	if (f->flags & MLTCP_ANY_BIDIRECTIONAL)
 		return 0;
 	if (mltcp_yield_is_over(f, now)) {
-		if (f->resume_ssthresh && mltcp_must_yield(f))
-			f->flags |= MLTCP_IN_VAIN;
+		if (yields)
+			f->flags |= MLTCP_FUTILE;
 		return 0;
 	}
 	target = mltcp_scale(f->delay.full_us, mltcp_between(p->yield_min, p->yield_max, f->ratio));
@@ -452,12 +377,14 @@ static inline __u32 mltcp_bounded_keep(__u32 keep)
 	return keep < MLTCP_KEEP_MAX ? keep : MLTCP_KEEP_MAX;
 }
 
-/* Bytes as KiB, rounded up, of which what says who leads (mltcp_wait.h) has so many bits. */
-static inline __u32 mltcp_left_kib(__u64 bytes)
+/* The window is the base's, but for what a flow that has yielded still takes back. */
+static inline void mltcp_be_as_base(struct mltcp_flow *f)
 {
-	__u64 kib = (bytes + 1023) >> 10;
-
-	return kib < MLTCP_LEFT_MAX ? kib : MLTCP_LEFT_MAX;
+	f->gain = MLTCP_ONE;
+	f->free_gain = MLTCP_ONE;
+	f->free_us = 0;
+	f->keep = 0;
+	f->yield_us = 0;
 }
 
 /*
@@ -468,13 +395,9 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 				__u32 mechanisms, __u64 now)
 {
 	__u64 total = mltcp_total(f), sent = mltcp_sent(f);
+	__u8 yields = mltcp_must_yield(f);
 
-	if (f->acked_bytes > f->step_bytes && now > f->step_ns && mltcp_is_clean(f))
-		mltcp_delay_rate(&f->delay, f->acked_bytes - f->step_bytes, now - f->step_ns);
-	f->step_bytes = f->acked_bytes;
-	f->step_ns = now;
 	f->ratio = mltcp_ratio(sent, total);
-	f->left_kib = sent < total ? mltcp_left_kib(total - sent) : 0;
 	/*
 	 * No iteration known, or longer than any: behave like the base. So does the first one of a flow
 	 * whose job isn't trusted, which a tag begins, not a pause: a new tag with each ACK, of a total
@@ -482,16 +405,9 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	 */
 	f->active = total && (p->gap_ns || f->gap_us) && !mltcp_overruns(sent, total) &&
 		    (mechanisms & MLTCP_TRUSTED || f->iteration > 1);
+	mltcp_be_as_base(f);
 	f->next_bytes = MLTCP_NEVER;
 	f->next_ns = now + MLTCP_LOOK_AGAIN_NS;
-	f->gain = MLTCP_ONE;
-	f->free_gain = MLTCP_ONE;
-	f->free_us = 0;
-	f->keep = 0;
-	if (!f->active || !(mechanisms & MLTCP_YIELD)) {
-		f->yield_us = 0;
-		f->waits = 0;
-	}
 	if (!f->active)
 		return;
 	f->next_ns = MLTCP_NEVER;
@@ -506,11 +422,9 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	if (mechanisms & MLTCP_SCALE_DECREASE)
 		f->keep = mltcp_bounded_keep(mltcp_between(p->keep_min, p->keep_max, f->ratio));
 	if (mechanisms & MLTCP_YIELD)
-		f->yield_us = mltcp_yield_target(f, p, now);
-	if (!f->yield_us) {
-		f->waits = 0;
+		f->yield_us = mltcp_yield_target(f, p, now, yields);
+	if (!f->yield_us)
 		return;
-	}
 	f->next_ns = f->start_ns + 1000ULL * f->idle_us + 1;
 	if (mechanisms & MLTCP_TRUSTED && f->free_gain > f->gain)
 		f->free_us = f->yield_us / 2;
@@ -522,18 +436,6 @@ static inline void mltcp_note(struct mltcp_flow *f, __u32 cwnd, __u32 srtt_us, _
 	f->cwnd = cwnd;
 	f->srtt_us = srtt_us;
 	f->retransmits = retransmits;
-}
-
-/* The flow is its base until mltcp_decide() says otherwise; what it took back of the queue stays. */
-static inline void mltcp_be_base(struct mltcp_flow *f)
-{
-	f->active = 0;
-	f->gain = MLTCP_ONE;
-	f->free_gain = MLTCP_ONE;
-	f->free_us = 0;
-	f->keep = 0;
-	f->yield_us = 0;
-	f->waits = 0;
 }
 
 /* May the window grow as the base's does, as far as the flow is concerned? Asked by every ACK. */
@@ -548,7 +450,7 @@ static inline __u8 mltcp_is_base(const struct mltcp_flow *f)
  */
 static inline __u32 mltcp_gain_now(const struct mltcp_flow *f)
 {
-	return mltcp_delay_queue(&f->delay) < f->free_us ? f->free_gain : f->gain;
+	return f->delay.queue_us < f->free_us ? f->free_gain : f->gain;
 }
 
 /*
@@ -567,6 +469,16 @@ static inline __u32 mltcp_scaled_acked(struct mltcp_flow *f, __u32 acked)
 	f->carry = scaled & (MLTCP_ONE - 1);
 	scaled >>= MLTCP_SHIFT;
 	return scaled > 0x7fffffff ? 0x7fffffff : scaled;
+}
+
+/*
+ * The window after the base's increase from `before`, segments, for which so many were acknowledged: it
+ * grows by no more than in slow start (RFC 5681, 3.1). CUBIC's convex region, and Reno's at few
+ * segments, would by F make more of a scaled count.
+ */
+static inline __u32 mltcp_bounded_cwnd(__u32 before, __u32 cwnd, __u32 acked)
+{
+	return cwnd > before && cwnd - before > acked ? before + acked : cwnd;
 }
 
 #endif

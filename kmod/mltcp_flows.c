@@ -94,8 +94,6 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 		return NULL;
 	ms->sk = sk;
 	ms->variant = variant - mltcp_variants;
-	ms->counts_late = mltcp_counts_late(variant);
-	ms->growth = MLTCP_AS_BASE;
 	ms->rules_seen = smp_load_acquire(&mltcp_rules_changes);
 	job = mltcp_rules_job(sk);
 	RCU_INIT_POINTER(ms->job, job);
@@ -179,8 +177,6 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 	record->state = sk->sk_state;
 	strscpy(record->ca_name, inet_csk(sk)->icsk_ca_ops->name, sizeof(record->ca_name));
 	record->flow = data_race(ms->flow); /* may be a moment of two ACKs */
-	if (READ_ONCE(ms->quiet) || READ_ONCE(ms->counts_late))
-		mltcp_catch_up(&record->flow, sk);
 	mltcp_note(&record->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
 }
 

@@ -8,59 +8,55 @@
 
 #include "mltcp_core.h"
 
-/*
- * Note a loss, or a mark: the queue was as long as it may become.
- *
- * base: the base's threshold, segments. srtt_us, min_us: smoothed and least RTT of the connection,
- * microseconds.
- */
-static inline void mltcp_note_full(struct mltcp_flow *f, __u32 base, __u32 srtt_us, __u32 min_us)
+/* A connection at a loss, or a mark. */
+struct mltcp_loss {
+	__u32 cwnd; /* segments */
+	__u32 flight; /* segments outstanding */
+	__u32 base; /* what the base would set the slow-start threshold to, segments */
+	__u32 srtt_us; /* smoothed RTT, microseconds */
+	__u32 min_us; /* minimum RTT, microseconds */
+};
+
+/* Note a loss, or a mark: the path's queue is full. slot, key: as mltcp_delay_ask(). */
+static inline void mltcp_note_full(struct mltcp_flow *f, const struct mltcp_loss *loss, __u64 *slot,
+				   __u32 key)
 {
-	f->before.resume_ssthresh = f->resume_ssthresh;
-	f->before.full_us = f->delay.full_us;
-	f->before.full_date = f->delay.full_date;
-	f->before.own_us = f->delay.own_us;
-	f->before.own_losses = f->delay.own_losses;
-	f->before.base_ssthresh = base;
-	f->before.undone = f->undone;
-	f->before.tight = f->tight;
-	f->before.over = 0;
-	if (f->undone)
-		f->undone--;
+	if (f->delay.watched)
+		mltcp_delay_ask(&f->delay, slot, key);
+	f->loss_snapshot.resume_ssthresh = f->resume_ssthresh;
+	f->loss_snapshot.full_us = f->delay.full_us;
+	f->loss_snapshot.base_ssthresh = loss->base;
+	f->loss_snapshot.over = 0;
 	f->losses++;
 	f->next_bytes = 0; /* what to bear of the queue follows from what the loss found */
-	mltcp_delay_full(&f->delay, f->last_ns, srtt_us, min_us);
+	if (!f->delay.watched)
+		return;
+	mltcp_delay_full(&f->delay, loss->srtt_us, loss->min_us);
+	mltcp_delay_tell(&f->delay, slot, key);
 }
 
 /*
- * Slow-start threshold after a loss (or ECN mark) at window cwnd, where the base would set
- * base; segments. Notes the queue that the loss found.
+ * Slow-start threshold after a loss (or ECN mark), segments.
  *
- * A loss is final: what the flow would have taken back after yielding is gone. But it has given up
- * part of the window already, for the same queue, so what it keeps is of the window that it had
- * before, though no more than MLTCP_KEEP_MAX of what it has now: every loss takes something.
- *
- * srtt_us, min_us: smoothed and least RTT of the connection, microseconds.
+ * What is kept is of the segments in flight: where the application sent less than the window, its rest
+ * says nothing of the path. A loss is final: what the flow would have taken back after yielding is
+ * gone. It has given that up for the same queue, so it then keeps the most; every loss takes something.
  */
-static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base, __u32 srtt_us,
-				  __u32 min_us)
+static inline __u32 mltcp_on_loss(struct mltcp_flow *f, const struct mltcp_loss *loss, __u64 *slot,
+				  __u32 key)
 {
-	__u32 from = cwnd;
-	__u64 kept;
+	__u32 share = f->resume_ssthresh ? MLTCP_KEEP_MAX : f->keep;
+	__u32 most = mltcp_scale(loss->cwnd, share), kept = most;
 
-	mltcp_note_full(f, base, srtt_us, min_us);
-	f->waits = 0;
-	if (cwnd <= MLTCP_CWND_TIGHT)
-		f->tight = MLTCP_TIGHT;
-	if (f->resume_ssthresh && f->full_cwnd > cwnd)
-		from = f->full_cwnd;
+	mltcp_note_full(f, loss, slot, key);
 	f->resume_ssthresh = 0;
 	if (!f->keep)
-		return base;
-	kept = mltcp_scale(from, f->keep);
-	if (kept > mltcp_scale(cwnd, MLTCP_KEEP_MAX))
-		kept = mltcp_scale(cwnd, MLTCP_KEEP_MAX);
-	return kept > MLTCP_CWND_MIN ? (__u32)kept : MLTCP_CWND_MIN;
+		return loss->base;
+	if (loss->flight < loss->cwnd)
+		kept = mltcp_scale(loss->flight, share);
+	if (kept < loss->base)
+		kept = loss->base < most ? loss->base : most;
+	return kept > MLTCP_CWND_MIN ? kept : MLTCP_CWND_MIN;
 }
 
 /*
@@ -72,12 +68,13 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
  * A mark is as final as a loss: taking back the window after marks fills the queue past the
  * threshold again, and gained nothing.
  */
-static inline __u32 mltcp_on_mark(struct mltcp_flow *f, __u32 cwnd, __u32 base, __u32 srtt_us,
-				  __u32 min_us)
+static inline __u32 mltcp_on_mark(struct mltcp_flow *f, const struct mltcp_loss *loss, __u64 *slot,
+				  __u32 key)
 {
-	__u64 cut = cwnd > base ? cwnd - base : 0;
+	__u32 cwnd = loss->cwnd;
+	__u64 cut = cwnd > loss->base ? cwnd - loss->base : 0;
 
-	mltcp_note_full(f, base, srtt_us, min_us);
+	mltcp_note_full(f, loss, slot, key);
 	if (f->keep) /* rounded up: with all marked, a small window shrinks, too */
 		cut = (cut * (MLTCP_ONE - f->keep) + MLTCP_ONE / 2 - 1) >> (MLTCP_SHIFT - 1);
 	f->resume_ssthresh = 0;
@@ -92,52 +89,42 @@ static inline __u32 mltcp_on_mark(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
  * All is also taken for lost where the path turns out to carry shorter packets only, and nobody is
  * asked for a threshold. What the base set for a loss that is over isn't for that.
  *
- * The queue of before has gone meanwhile, and what is sent twice has no round trip by which to see it.
- * What was under way tells of nothing but what kept it. So the flow isn't cut for a round trip.
+ * The queue of before has gone meanwhile, and what is sent twice has no RTT by which to see it.
  * now: of the time-out.
  */
 static inline __u32 mltcp_on_time_out(struct mltcp_flow *f, __u64 now, __u32 ssthresh)
 {
-	__u32 base = f->before.base_ssthresh;
+	__u32 base = f->loss_snapshot.base_ssthresh;
 
-	f->delay.queue_us = f->delay.standing_us = f->delay.least_us = 0;
-	f->turn_ns = now;
-	return base && !(f->before.over & MLTCP_REPAIRED) && base < ssthresh ? base : ssthresh;
+	mltcp_delay_forget(&f->delay);
+	f->look_ns = now;
+	return base && !(f->loss_snapshot.over & MLTCP_REPAIRED) && base < ssthresh ? base
+										    : ssthresh;
 }
 
-/* A sister has told something of the queue, which stays though the loss may turn out to be none. */
-static inline void mltcp_on_heard(struct mltcp_flow *f)
-{
-	f->before.full_us = f->delay.full_us;
-	f->before.full_date = f->delay.full_date;
-}
-
-/* Whatever was lost is repaired. That it was late may still turn out. */
+/* Recovery is complete; it may still prove spurious. */
 static inline void mltcp_on_repaired(struct mltcp_flow *f)
 {
-	f->before.over |= MLTCP_REPAIRED;
+	f->loss_snapshot.over |= MLTCP_REPAIRED;
 }
 
 /*
- * Nothing was lost: a segment or its ACK was late. The base gives the window back that the flow had,
- * and the flow has back what it would have taken back of the queue, and what it knew of it, or what a
- * sister has told since. So do its sisters, unless one has told them something else since.
+ * The loss was spurious: a segment or its ACK was late. The base gives back the window that the flow
+ * had; the flow has back what it would have taken back, and what it took for a full queue. So have the
+ * others of its path.
  */
 static inline void mltcp_on_undo(struct mltcp_flow *f, __u64 *slot, __u32 key)
 {
-	if (!f->before.base_ssthresh || f->before.over & MLTCP_FORGOTTEN)
+	if (!f->loss_snapshot.base_ssthresh || f->loss_snapshot.over & MLTCP_FORGOTTEN)
 		return;
-	if (f->before.resume_ssthresh > f->resume_ssthresh)
-		f->resume_ssthresh = f->before.resume_ssthresh;
-	mltcp_delay_recall(&f->delay, slot, key, f->before.full_us, f->before.full_date);
-	f->delay.own_us = f->before.own_us;
-	f->delay.own_losses = f->before.own_losses;
-	f->before.base_ssthresh = 0;
-	f->undone = f->before.undone;
-	if (f->undone < MLTCP_UNDONE_MAX)
-		f->undone++;
+	if (f->loss_snapshot.resume_ssthresh > f->resume_ssthresh)
+		f->resume_ssthresh = f->loss_snapshot.resume_ssthresh;
+	if (f->loss_snapshot.full_us) {
+		f->delay.full_us = f->loss_snapshot.full_us;
+		mltcp_delay_tell(&f->delay, slot, key);
+	}
+	f->loss_snapshot.base_ssthresh = 0;
 	f->losses--;
-	f->tight = f->before.tight;
 	f->next_bytes = 0;
 }
 

@@ -118,7 +118,7 @@ MODULE_PARM_DESC(keep_min, "share of the window kept after a loss at ratio 0, up
 module_param_cb(keep_max, &kept_ops, &mltcp_defaults.keep_max, 0644);
 MODULE_PARM_DESC(keep_max, "the same at ratio 1, thousandths, 0 to 875 (875)");
 module_param_cb(yield_min, &share_ops, &mltcp_defaults.yield_min, 0644);
-MODULE_PARM_DESC(yield_min, "share of a full queue's delay borne at ratio 0, thousandths (400)");
+MODULE_PARM_DESC(yield_min, "share of a full queue's delay borne at ratio 0, thousandths (600)");
 module_param_cb(yield_max, &share_ops, &mltcp_defaults.yield_max, 0644);
 MODULE_PARM_DESC(yield_max, "the same at ratio 1, thousandths (1000)");
 module_param_cb(total_bytes, &total_ops, &mltcp_defaults.total_bytes, 0644);

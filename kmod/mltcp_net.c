@@ -84,7 +84,7 @@ struct mltcp_host mltcp_net_host(const struct net *net, u64 now)
 		       (u64)mltcp_host_kib(sum.out_octets, sum.out_packets) << 32;
 		atomic64_set(&mn->host, host);
 	}
-	return (struct mltcp_host){.came_kib = (u32)host, .sent_kib = host >> 32};
+	return (struct mltcp_host){.rx_kib = (u32)host, .tx_kib = host >> 32};
 }
 
 static int __net_init mltcp_net_init(struct net *net)

@@ -148,6 +148,7 @@ struct mltcp_rate_ack {
 	__u64 now;
 	__u32 cwnd; /* segments */
 	__u32 mss; /* bytes */
+	__u32 rtt_us; /* smoothed RTT, microseconds; to mltcp_rate_guess() the sample */
 	__u32 min_rtt_us;
 };
 
@@ -298,10 +299,10 @@ static inline __u32 mltcp_rate_segments_us(const struct mltcp_rate_job *j, __u32
  * round trips, which differ without a queue, too: a short packet takes less time than full ones on
  * each link, which MLTCP_RATE_NOISY of them make up for.
  */
-static inline __u32 mltcp_rate_guess(const struct mltcp_rate_job *j, const struct mltcp_flow *f,
-				     const struct mltcp_rate_ack *a)
+static inline __u32 mltcp_rate_guess(const struct mltcp_rate_job *j, const struct mltcp_rate_ack *a)
 {
-	__u32 noise_us = a->min_rtt_us / MLTCP_RATE_NOISE, queue_us = f->delay.queue_us;
+	__u32 noise_us = a->min_rtt_us / MLTCP_RATE_NOISE;
+	__u32 queue_us = mltcp_queue_us(a->rtt_us, a->min_rtt_us);
 	__u32 segments_us = mltcp_rate_segments_us(j, a->mss, MLTCP_RATE_NOISY);
 
 	queue_us -= queue_us < segments_us ? queue_us : segments_us;
@@ -342,13 +343,13 @@ static inline __u32 mltcp_rate_accepts(const struct mltcp_rate_params *p,
  */
 static inline __u32 mltcp_rate_base(struct mltcp_rate *r, const struct mltcp_rate_params *p,
 				    const struct mltcp_rate_path *path,
-				    const struct mltcp_rate_job *j, const struct mltcp_flow *f,
-				    const struct mltcp_rate_ack *a)
+				    const struct mltcp_rate_job *j, const struct mltcp_rate_ack *a)
 {
-	__u32 most = mltcp_rate_target(p, j, a), late_us = f->delay.queue_us;
+	__u32 most = mltcp_rate_target(p, j, a), late_us;
 
 	if (p->host)
 		return a->min_rtt_us;
+	late_us = mltcp_queue_us(a->rtt_us, a->min_rtt_us);
 	late_us -= path->queue_us < late_us ? path->queue_us : late_us;
 	r->late_us = mltcp_between(r->late_us, late_us < most ? late_us : most, MLTCP_RATE_LATE);
 	return a->min_rtt_us + r->late_us;
@@ -394,7 +395,7 @@ static inline __u64 mltcp_rate_step(const struct mltcp_rate *r, const struct mlt
 	window = mltcp_div64(window * mltcp_rate_share(j, f), busy);
 	window += mltcp_scale(p->add_bytes, f->gain);
 	/* ACKs wait behind what the peer sends, so that what they tell is late, and comes in heaps. */
-	if (f->flags & MLTCP_TWO_WAY)
+	if (f->flags & MLTCP_BIDIRECTIONAL)
 		window = (window + (MLTCP_RATE_CAUTION - 1) * r->window) / MLTCP_RATE_CAUTION;
 	if (window > r->window * MLTCP_RATE_STEP)
 		window = r->window * MLTCP_RATE_STEP;
@@ -414,7 +415,7 @@ static inline __u32 mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_r
 				      const struct mltcp_flow *f, const struct mltcp_rate_ack *a)
 {
 	__u64 passed_ns = a->now - r->stepped_ns, passed_us, delivered;
-	__u32 base_us = mltcp_rate_base(r, p, path, j, f, a);
+	__u32 base_us = mltcp_rate_base(r, p, path, j, a);
 	__u32 rtt_us = mltcp_rate_rtt(path, base_us);
 
 	/*

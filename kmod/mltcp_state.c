@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Where a flow's state comes from and goes to. It lives from where its base is initialised, or from
- * where the flow isn't fresh any more, to the kernel's call of release, and is made only where that
- * call is certain: since 6.13 (commit cf44bd08cdee) it isn't made for a socket without
+ * Where a flow's state comes from and goes to. It lives from where its base is initialised to the
+ * kernel's call of release, and is made only where that call is certain: since 6.13 (commit cf44bd08cdee) it isn't made for a socket without
  * icsk_ca_initialized, which one that was connected to from both sides at once, and closed before it
  * was told, never gets.
  *
@@ -19,9 +18,6 @@
 
 /* What our end of the private area holds while the base is initialised: nothing that one writes. */
 #define UNTOUCHED 0x5a
-
-/* A burst of less, about the first window's ten segments, needs no congestion control. KiB. */
-#define FRESH_KIB 16
 
 /* States in which nothing is begun. While a socket connects its route may still take over. */
 #define WITHOUT (TCPF_CLOSE | TCPF_LISTEN | TCPF_SYN_SENT)
@@ -61,110 +57,17 @@ static void give_up(struct mltcp_variant *variant)
 			variant->name, variant->base_name);
 }
 
-static struct mltcp_sock *make_state(struct sock *sk, const struct mltcp_variant *variant)
+static void make_state(struct sock *sk, const struct mltcp_variant *variant)
 {
 	struct mltcp_sock *ms = mltcp_flow_new(sk, variant);
 
 	if (!ms) {
 		pr_warn_ratelimited("out of memory: a flow is plain for a while\n");
 		set_private(sk, jiffies + AGAIN, MLTCP_LACKS_MEMORY);
-		return NULL;
+		return;
 	}
 	ms->base = mltcp_base_of(sk, variant);
-	ms->cong_avoid = ms->base->cong_avoid;
 	set_private(sk, (unsigned long)ms, MLTCP_HAS_STATE);
-	return ms;
-}
-
-/* Of a flow of which nothing was known. */
-static void begin_with_state(struct sock *sk, const struct mltcp_variant *variant)
-{
-	struct mltcp_sock *ms = make_state(sk, variant);
-
-	if (ms)
-		mltcp_begin_quiet(ms, tcp_sk(sk)->tcp_clock_cache, ms->flow.piece_kib);
-}
-
-static bool has_rule(const struct sock *sk)
-{
-	struct mltcp_job_ref *job = mltcp_rules_job(sk);
-
-	if (job)
-		mltcp_job_put(job);
-	return job;
-}
-
-/* A fresh flow keeps when the rules were looked at in that many bits. */
-#define RULES_BITS (BITS_PER_LONG / 2)
-
-/*
- * What is kept of a fresh flow, from the lowest bit: when the rules were looked at, and the KiB that
- * were acknowledged before its latest pause.
- */
-static void set_fresh(struct sock *sk, u32 rules_changes, u32 piece_kib)
-{
-	set_private(sk,
-		    (unsigned long)piece_kib << RULES_BITS |
-			    (rules_changes & GENMASK(RULES_BITS - 1, 0)),
-		    MLTCP_FRESH);
-}
-
-static u32 fresh_piece_kib(const struct sock *sk)
-{
-	return mltcp_private(sk)->word >> RULES_BITS;
-}
-
-/* Is something known of every flow, whatever it does? */
-static bool has_defaults(void)
-{
-	return READ_ONCE(mltcp_defaults.gap_ns) || READ_ONCE(mltcp_defaults.total_bytes);
-}
-
-/*
- * A new connection that no rule is for is its base, and learns from nothing but a pause after a
- * burst, a loss or a tag. Most end before any of these.
- */
-static bool stays_fresh(struct sock *sk, struct mltcp_variant *variant)
-{
-	u32 rules_changes = smp_load_acquire(&mltcp_rules_changes);
-
-	if (inet_csk(sk)->icsk_ca_ops != &variant->ops || tcp_sk(sk)->bytes_acked > 1 ||
-	    has_defaults() || has_rule(sk))
-		return false;
-	set_fresh(sk, rules_changes, 0);
-	WRITE_ONCE(inet_csk(sk)->icsk_ca_ops, &variant->ops_quiet);
-	return true;
-}
-
-bool mltcp_fresh_is_over(struct sock *sk, bool paused)
-{
-	u32 rules_changes = smp_load_acquire(&mltcp_rules_changes);
-	u32 kib = mltcp_kib(tcp_sk(sk)->bytes_acked), piece_kib = fresh_piece_kib(sk);
-	bool changed = (mltcp_private(sk)->word ^ rules_changes) & GENMASK(RULES_BITS - 1, 0);
-
-	if ((changed && has_rule(sk)) ||
-	    (paused && (kib - piece_kib >= FRESH_KIB || has_defaults())))
-		return true;
-	if (changed || paused)
-		set_fresh(sk, rules_changes, paused ? kib : piece_kib);
-	return false;
-}
-
-struct mltcp_sock *mltcp_end_fresh(struct sock *sk)
-{
-	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
-	/* One that has delivered nothing has no pause to measure. */
-	u64 now = mltcp_delivered_ns(sk) ?: tcp_sk(sk)->tcp_clock_cache;
-	u32 piece_kib = fresh_piece_kib(sk);
-	struct mltcp_sock *ms;
-
-	if (READ_ONCE(variant->lacks_room))
-		return NULL;
-	WRITE_ONCE(inet_csk(sk)->icsk_ca_ops, &variant->ops);
-	ms = make_state(sk, variant);
-	if (ms)
-		mltcp_begin_quiet(ms, now, piece_kib);
-	return ms;
 }
 
 static void start(struct sock *sk, struct mltcp_variant *variant)
@@ -186,13 +89,12 @@ static void start(struct sock *sk, struct mltcp_variant *variant)
 		give_up(variant);
 		return;
 	}
-	if (!stays_fresh(sk, variant))
-		begin_with_state(sk, variant);
+	make_state(sk, variant);
 }
 
 /*
  * Of a socket whose end isn't as we leave it. The base wrote over it after it was initialised, if
- * the table knows the socket or the flow was fresh; whatever it wrote, for zeros are what a new
+ * the table knows the socket; whatever it wrote, for zeros are what a new
  * socket has, too. Otherwise nothing was begun, or another congestion control wrote there, in whose
  * place a route put ours without a word: TCP's release and init aren't called where a connect()
  * waited for its first data (TCP_FASTOPEN_CONNECT). Nothing clones a socket that has begun, whose
@@ -205,11 +107,10 @@ static bool is_overwritten(struct sock *sk, struct mltcp_variant *variant)
 	if (likely(variant->has_room))
 		return false;
 	ms = mltcp_flow_find(sk);
-	if (!ms && inet_csk(sk)->icsk_ca_ops != &variant->ops_quiet)
+	if (!ms)
 		return false;
 	give_up(variant);
-	if (ms)
-		mltcp_flow_free(ms);
+	mltcp_flow_free(ms);
 	return true;
 }
 
@@ -217,11 +118,9 @@ const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk)
 {
 	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 
-	if (mltcp_is_fresh(sk))
-		return variant->base;
 	if (mltcp_is_started(sk)) {
 		if (time_after_eq(jiffies, mltcp_private(sk)->word))
-			begin_with_state(sk, variant);
+			make_state(sk, variant);
 		return mltcp_base_of(sk, variant);
 	}
 	if (1 << sk->sk_state & WITHOUT || !inet_csk(sk)->icsk_ca_initialized)

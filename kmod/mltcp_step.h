@@ -10,14 +10,9 @@
  *             everything, and what this ACK acknowledges is the new job's.
  *   boundary  after a gap. What the old iteration was is reported before mltcp_begin() forgets it.
  *   count     after that: the ACK's bytes and time are the new iteration's.
- *   path      what its sisters know of the queue, which the decision goes by.
- *   decide    after a gap, boundary or not, and at every step: parameters, jobs and the queue's
- *             limit may have changed while the flow was silent.
- *   lead      what the flow has left now, against its job's others on the path (mltcp_wait.h).
- *
- * Where nothing goes by the queue no samples are taken: the flow may not yield, and its host doesn't
- * look either. A loss would take an old one for the queue that it found, and tell the path's other
- * flows of it.
+ *   decide    after a gap, boundary or not, and at every step: parameters and jobs may have changed
+ *             while the flow was silent. The path's other flows may have learned what its full
+ *             queue is.
  *
  * The includer defines struct mltcp_env and the functions below.
  */
@@ -26,15 +21,12 @@
 
 #include "mltcp_core.h"
 #include "mltcp_loss.h"
-#include "mltcp_wait.h"
 
 /* The surroundings of a flow while it has an ACK: the includer's. */
 struct mltcp_env;
 
-/* The ACK's sample: now_us, rtt_us, min_us and stamp. */
-static struct mltcp_rtt mltcp_env_rtt(const struct mltcp_env *env);
-/* What the ACK covers, which only half of the samples need: segments, outstanding, retransmitted. */
-static void mltcp_env_covered(const struct mltcp_env *env, struct mltcp_rtt *rtt);
+/* The ACK's RTT sample, microseconds, 0 or less without one, and the path's minimum. */
+static __s32 mltcp_env_rtt(const struct mltcp_env *env, __u32 *min_us);
 /*
  * The parameters of the flow's job, or of flows without one, and the mechanisms to use, with
  * MLTCP_TRUSTED where the host's administrator set the job. Where the job
@@ -44,16 +36,12 @@ static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct
 						   __u32 *mechanisms);
 /* The iteration that has ended, if mltcp_is_reported(). */
 static void mltcp_env_report(struct mltcp_env *env, const struct mltcp_flow *f);
-/* Does the host itself go by the queue (mltcp_rate.h), whether or not the flow may yield? */
-static __u8 mltcp_env_watches(const struct mltcp_env *env);
 /* Bytes that the connection has received, ever. */
 static __u64 mltcp_env_received(const struct mltcp_env *env);
 /* What its host has received and sent, without loopback's; as old as MLTCP_HOST_AGAIN_NS at most. */
 static struct mltcp_host mltcp_env_host(const struct mltcp_env *env, __u64 now);
-/* Where what flows of the path tell each other is kept, and the path's key. NULL: nowhere. */
+/* Where what flows of the path share is kept, and the path's key; NULL: nowhere. */
 static __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 *key);
-/* Where the flows of its job on the path say who leads, and the key. NULL: nowhere, or without a job. */
-static __u64 *mltcp_env_lead(const struct mltcp_env *env, const struct mltcp_flow *f, __u32 *key);
 /* Where the connection is now: calls mltcp_note(). */
 static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *f);
 /* Has the operator switched the algorithm off? */
@@ -74,30 +62,6 @@ static inline void mltcp_count(struct mltcp_flow *f, __u64 now, __u64 acked_byte
 	f->acks++;
 }
 
-static inline void mltcp_step_sample(const struct mltcp_env *env, struct mltcp_flow *f,
-				     __u64 acked_bytes)
-{
-	struct mltcp_rtt rtt = mltcp_env_rtt(env);
-
-	if (!rtt.stamp && mltcp_delay_shorter(&f->delay, rtt.now_us, rtt.rtt_us, rtt.min_us))
-		return;
-	mltcp_env_covered(env, &rtt);
-	rtt.bytes = acked_bytes - f->acked_bytes;
-	mltcp_delay_rtt(&f->delay, &rtt);
-}
-
-/* The first part of a step. False: there is no second one. */
-static inline __u8 mltcp_step_is_due(const struct mltcp_env *env, struct mltcp_flow *f, __u64 now,
-				     __u64 acked_bytes)
-{
-	if (f->delay.watched)
-		mltcp_step_sample(env, f, acked_bytes);
-	if (mltcp_is_due(f, now, acked_bytes))
-		return 1;
-	mltcp_count(f, now, acked_bytes);
-	return 0;
-}
-
 /* Two calls: of one pointer that may be NULL clang computes what the verifier refuses. */
 static inline void mltcp_step_begin(const struct mltcp_env *env, struct mltcp_flow *f,
 				    const struct mltcp_params *p, __u32 mechanisms, __u64 now)
@@ -113,41 +77,48 @@ static inline void mltcp_step_begin(const struct mltcp_env *env, struct mltcp_fl
 	mltcp_begin(f, p, now, received_bytes, &host);
 }
 
-/* The second part, of few ACKs. */
+/* The part of few ACKs. */
 static inline void mltcp_step_decide(struct mltcp_env *env, struct mltcp_flow *f, __u64 now,
 				     __u64 acked_bytes)
 {
 	__u32 mechanisms, key;
 	const struct mltcp_params *p = mltcp_env_params(env, f, &mechanisms);
-	__u64 *slot = NULL;
+	const __u64 *slot = mechanisms & MLTCP_YIELD ? mltcp_env_path(env, &key) : NULL;
 
 	if (mltcp_was_idle(f) && mltcp_is_boundary(f, p, now)) {
 		mltcp_env_report(env, f);
 		mltcp_step_begin(env, f, p, mechanisms, now);
 	}
 	mltcp_count(f, now, acked_bytes);
-	/* Without an iteration there is nothing to yield in. */
-	mltcp_delay_watch(&f->delay,
-			  (mechanisms & MLTCP_YIELD && mltcp_total(f)) || mltcp_env_watches(env));
-	if (mechanisms & MLTCP_YIELD)
-		slot = mltcp_env_path(env, &key);
-	if (slot && mltcp_delay_ask(&f->delay, now, slot, key))
-		mltcp_on_heard(f);
+	/* Without an iteration there is nothing to yield in, and no queue to be seen. */
+	f->delay.watched = slot && mltcp_total(f);
+	if (!f->delay.watched)
+		mltcp_delay_forget(&f->delay);
+	else
+		mltcp_delay_ask(&f->delay, slot, key);
 	mltcp_env_note(env, f);
 	mltcp_decide(f, p, mechanisms, now);
-	if (mltcp_env_is_off(env))
-		mltcp_be_base(f);
-	slot = f->yield_us || f->lead_kib ? mltcp_env_lead(env, f, &key) : NULL;
-	if (slot)
-		mltcp_lead(f, now, slot, key);
+	if (mltcp_env_is_off(env)) {
+		f->active = 0;
+		mltcp_be_as_base(f);
+	}
 }
 
 /* An ACK at now that acknowledges data. acked_bytes: the connection's running total with it. */
 static inline void mltcp_step(struct mltcp_env *env, struct mltcp_flow *f, __u64 now,
 			      __u64 acked_bytes)
 {
-	if (mltcp_step_is_due(env, f, now, acked_bytes))
+	__s32 rtt_us;
+	__u32 min_us;
+
+	if (f->delay.watched) {
+		rtt_us = mltcp_env_rtt(env, &min_us);
+		mltcp_delay_sample(&f->delay, rtt_us, min_us);
+	}
+	if (mltcp_is_due(f, now, acked_bytes))
 		mltcp_step_decide(env, f, now, acked_bytes);
+	else
+		mltcp_count(f, now, acked_bytes);
 }
 
 #endif

@@ -30,7 +30,7 @@
 #define MLTCP_DEFAULT_INTERCEPT (MLTCP_ONE / 4)
 #define MLTCP_DEFAULT_KEEP_MIN (MLTCP_ONE / 2)
 #define MLTCP_DEFAULT_KEEP_MAX (7 * MLTCP_ONE / 8)
-#define MLTCP_DEFAULT_YIELD_MIN (2 * (MLTCP_ONE / 5))
+#define MLTCP_DEFAULT_YIELD_MIN (3 * (MLTCP_ONE / 5))
 #define MLTCP_DEFAULT_YIELD_MAX (MLTCP_ONE)
 
 /* Of a struct mltcp_params, in an initialiser. */
@@ -46,15 +46,6 @@
 /* Largest total_bytes and gap_ns (an hour): no sum of them overflows. */
 #define MLTCP_TOTAL_MAX 0x7fffffffffffffffULL
 #define MLTCP_GAP_MAX_NS 3600000000000ULL
-
-/* The aggressiveness F as a function of the bytes ratio r (MLTCP paper, candidate functions). */
-enum mltcp_shape {
-	MLTCP_SHAPE_LINEAR, /* slope * r + intercept */
-	MLTCP_SHAPE_QUADRATIC, /* slope * r^2 + intercept */
-	MLTCP_SHAPE_CONCAVE, /* slope * (2 r - r^2) + intercept */
-	MLTCP_SHAPE_RECIPROCAL, /* hyperbola through the same two end points */
-	MLTCP_SHAPE_COUNT
-};
 
 /* The mechanisms: what the algorithm may change of its base. Without any, it is the base. */
 #define MLTCP_SCALE_INCREASE (1U << 0) /* the window's increase, by F */
@@ -77,7 +68,6 @@ struct mltcp_params {
 	__u32 keep_max; /* the same at ratio 1 */
 	__u32 yield_min; /* queueing delay borne at ratio 0, share of a full queue's, fixed point */
 	__u32 yield_max; /* the same at ratio 1 */
-	__u32 shape; /* enum mltcp_shape */
 	__u32 mechanisms; /* MLTCP_SCALE_* | MLTCP_YIELD, or MLTCP_MECHANISMS_DEFAULT alone */
 };
 
@@ -108,53 +98,37 @@ struct mltcp_tag {
 
 /* Flags of a flow. */
 #define MLTCP_RARELY 0x07 /* it yields in one iteration of 2^this */
-#define MLTCP_TWO_WAY 0x08 /* its connection carries much the other way, too */
-#define MLTCP_IN_VAIN 0x10 /* it has yielded as long as it may in this one, to no end */
-#define MLTCP_HOST_TWO_WAY 0x20 /* its host receives much, on whatever connections */
+#define MLTCP_BIDIRECTIONAL 0x08 /* its connection receives much, too */
+#define MLTCP_FUTILE \
+	0x10 /* it has yielded for as long as it may in this one, and the queue stayed */
+#define MLTCP_HOST_BIDIRECTIONAL 0x20 /* its host receives much, on whatever connections */
 #define MLTCP_HOST_KNOWN 0x40 /* what its host had received and sent where the iteration starts */
-#define MLTCP_ANY_TWO_WAY (MLTCP_TWO_WAY | MLTCP_HOST_TWO_WAY)
+#define MLTCP_ANY_BIDIRECTIONAL (MLTCP_BIDIRECTIONAL | MLTCP_HOST_BIDIRECTIONAL)
 
 /* What is past of a flow's latest loss. */
 #define MLTCP_REPAIRED 0x1 /* what was lost; base_ssthresh is for no other loss */
 #define MLTCP_FORGOTTEN 0x2 /* all that the flow had then; nothing but base_ssthresh is left */
 
-/* What a flow knows of the queue on its path, see mltcp_delay.h. */
+/* What a flow knows of the queue on its path, see mltcp_delay.h. Microseconds. */
 struct mltcp_delay {
-	__u32 queue_us; /* queueing delay of the latest sample that says it, microseconds */
-	__u32 standing_us; /* what of it stayed for a round trip; kept where ACKs come in bunches */
-	__u32 least_us; /* the shortest queue for about a round trip, microseconds; likewise */
-	__u32 most_us; /* the longest for as long, microseconds; likewise */
-	__u32 sent_us; /* when what the sample is of was sent, microseconds, wraps */
-	__u32 stamp; /* the receiver's, of an earlier ACK, kept to see what it counts; 0: none */
-	__u32 ahead_us; /* shortest way ahead, by clocks that have nothing in common, microseconds */
-	__u32 full_us; /* delay of the path's full queue, from losses, microseconds; 0: unknown */
-	__u32 kib_ns; /* shortest time in which a KiB was acknowledged, nanoseconds; 0: unknown */
-	__u32 own_us; /* as full_us, from the flow's own losses alone */
-	__u16 full_date; /* of full_us, in units of 2^30 ns, wraps */
-	__u8 own_losses : 4; /* that own_us is of, at most MLTCP_OWN_LOSSES */
-	__u8 fine : 4; /* 1: the receiver's stamps are fine, so queue_us is the way ahead's alone */
-	__u8 crossed : 4; /* 1: and much comes towards the flow, so that ACKs come in bunches */
-	__u8 watched : 3; /* 1: something goes by the queue, so samples are taken */
-	__u8 held : 1; /* 1: the flow waited, so TCP may hold back what it sends, see mltcp_wait.h */
+	__u32 queue_us; /* its delay now */
+	__u32 least_us; /* the minimum since the flow last looked; MLTCP_NO_SAMPLE: none */
+	__u32 full_us; /* its delay when full, from losses; 0: unknown */
+	__u32 watched; /* 1: the flow may yield, so samples are taken */
 };
 
 /* What the latest loss changed of a flow, and what the base would have set. */
-struct mltcp_before {
-	__u32 resume_ssthresh; /* as in struct mltcp_flow, as the others */
-	__u32 full_us;
-	__u32 own_us;
+struct mltcp_loss_snapshot {
+	__u32 resume_ssthresh; /* as in struct mltcp_flow */
+	__u32 full_us; /* as in struct mltcp_delay */
 	__u32 base_ssthresh; /* the base's slow-start threshold after that loss, segments; 0: none */
-	__u16 full_date;
-	__u8 own_losses : 4;
-	__u8 over : 2; /* MLTCP_REPAIRED and MLTCP_FORGOTTEN */
-	__u8 tight : 2;
-	__u8 undone;
+	__u32 over; /* MLTCP_REPAIRED and MLTCP_FORGOTTEN */
 };
 
 /* What a host has received and sent in all, KiB, wraps; see mltcp_host_kib(). */
 struct mltcp_host {
-	__u32 came_kib;
-	__u32 sent_kib;
+	__u32 rx_kib;
+	__u32 tx_kib;
 };
 
 /*
@@ -179,19 +153,14 @@ struct mltcp_flow {
 	struct mltcp_delay delay;
 	/* what follows isn't looked at by every ACK */
 	__u64 send_ns; /* time at which sending last began with nothing outstanding */
-	__u64 turn_ns; /* time at which the flow last yielded, or took a share back */
+	__u64 look_ns; /* time at which the flow last looked at the queue */
 	__u64 start_bytes; /* acked_bytes where the iteration starts */
 	__u64 start_ns; /* time of the iteration's first ACK */
-	__u64 step_bytes; /* acked_bytes when it was last decided */
-	__u64 step_ns; /* time of that */
 	__u64 told_bytes; /* the job's total_bytes when the iteration began; 0: learn it */
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
 	__u32 ratio; /* share of total_bytes acknowledged at the latest step, at most MLTCP_ONE */
-	__u32 left_kib; /* of the iteration at the latest step, KiB */
-	__u32 lead_kib; /* the same where it last said that it leads its sisters; 0: it doesn't */
-	__u32 full_cwnd; /* window at which yielding began, segments */
-	__u32 idle_us; /* the flow may yield so long in this iteration, see mltcp_next_idle() */
+	__u32 idle_us; /* the flow may yield for so long in this iteration */
 	/* learned, unless the job says it; sizes in KiB, running ones from 0 on again after 4 TiB */
 	__u32 total_kib; /* an iteration's; 0: not learned */
 	__u32 gap_us; /* usual length of the gaps that count, microseconds; 0: none seen */
@@ -207,11 +176,6 @@ struct mltcp_flow {
 	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
 	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
 	__u8 flags; /* MLTCP_RARELY and those that follow it */
-	__u8 undone; /* how many more losses turned out to be none than not, see mltcp_loss.h */
-	__u8 waits : 1; /* 1: it sends little, for a sister leads, see mltcp_wait.h */
-	__u8 paces : 1; /* 1: TCP's pacing was switched on for that */
-	__u8 has_waited : 1; /* 1: and has done so since the path was taken to have no room for all, */
-	__u8 tight : 5; /* which it is for so many iterations more */
 	__u16 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
 	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
 	__u32 cwnd; /* segments */
@@ -221,7 +185,7 @@ struct mltcp_flow {
 	__u32 losses; /* window reductions after loss or ECN since the flow was tagged */
 	__u32 yields; /* shrinks on queueing delay since the flow was tagged */
 	struct mltcp_host host; /* where the iteration starts, if MLTCP_HOST_KNOWN */
-	struct mltcp_before before;
+	struct mltcp_loss_snapshot loss_snapshot;
 };
 
 /* One finished iteration of one flow. */
@@ -313,7 +277,7 @@ enum mltcp_params_attr {
 	MLTCP_P_KEEP_MAX,
 	MLTCP_P_YIELD_MIN,
 	MLTCP_P_YIELD_MAX,
-	MLTCP_P_SHAPE,
+	MLTCP_P_RESERVED, /* was the shape of F */
 	MLTCP_P_MECHANISMS,
 	MLTCP_P_COUNT
 };
@@ -348,8 +312,8 @@ enum mltcp_flow_attr {
 	MLTCP_F_ACKS, /* u32, since the flow was tagged, as the two that follow */
 	MLTCP_F_LOSSES, /* u32, window reductions after loss or ECN */
 	MLTCP_F_YIELDS, /* u32, shrinks on queueing delay */
-	MLTCP_F_FINE_STAMPS, /* u8, 1: the queue is the way ahead's alone; 0: the round trip's */
-	MLTCP_F_TWO_WAY, /* u8, 1: much comes towards the flow or its host; then it yields only if fine */
+	MLTCP_F_RESERVED, /* was whether timestamps were of microseconds */
+	MLTCP_F_BIDIRECTIONAL, /* u8, 1: much comes towards the flow or its host; it doesn't yield then */
 	MLTCP_F_COUNT
 };
 

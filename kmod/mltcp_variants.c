@@ -63,10 +63,6 @@ static void __init wrap(struct mltcp_variant *variant)
 	struct tcp_congestion_ops *ops = &variant->ops;
 
 	*ops = mltcp_cc_ops;
-	if (base->pkts_acked)
-		ops->pkts_acked = mltcp_pkts_acked_both;
-	if (base->set_state)
-		ops->set_state = mltcp_set_state_both;
 	if (!base->in_ack_event)
 		ops->in_ack_event = NULL;
 	if (!base->min_tso_segs)
@@ -81,16 +77,6 @@ static void __init wrap(struct mltcp_variant *variant)
 	variant->ops_without_ecn = *ops;
 	variant->ops_without_ecn.flags &= ~TCP_CONG_NEEDS_ECN;
 	variant->ops_without_ecn.get_info = NULL;
-
-	variant->ops_quiet = *ops;
-	variant->ops_quiet.cong_avoid = base->cong_avoid;
-	variant->ops_quiet.pkts_acked = base->pkts_acked;
-
-	variant->ops_watching = *ops;
-	if (mltcp_counts_late(variant)) {
-		ops->cong_avoid = mltcp_cong_avoid_counting;
-		ops->pkts_acked = base->pkts_acked;
-	}
 }
 
 static int __init add(struct mltcp_variant *variant)
@@ -123,8 +109,6 @@ static int __init add(struct mltcp_variant *variant)
 		goto release;
 	}
 	variant->ops_without_ecn.key = variant->ops.key;
-	variant->ops_quiet.key = variant->ops.key;
-	variant->ops_watching.key = variant->ops.key;
 	variant->holder = holder;
 	return 0;
 

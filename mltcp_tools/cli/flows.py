@@ -68,10 +68,8 @@ def _row(flow: Flow, job: str, known: Metadata | None, owner: Driven | None) -> 
     )
 
 
-def _by(flow: Flow) -> str | Cell:
-    if flow.tcp_usec_ts:
-        return "microsecond timestamps"
-    return Cell("bidirectional" if flow.two_way else "RTT", "quiet")
+def _by(flow: Flow) -> Cell:
+    return Cell("bidirectional" if flow.bidirectional else "RTT", "quiet")
 
 
 def _namespace(flow: Flow, owner: Driven | None) -> str:

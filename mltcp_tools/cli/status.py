@@ -53,7 +53,7 @@ def _parameters(params: JobParams) -> tuple[str, str, str]:
     return (
         format_bytes(params.total_bytes) if params.total_bytes else "learned",
         format_seconds(params.gap_s) if params.gap_s else "learned",
-        f"{params.slope:g} r + {params.intercept:g} ({params.shape})",
+        f"{params.slope:g} r + {params.intercept:g}",
     )
 
 
@@ -154,9 +154,8 @@ def command(
     `mltcp status flows` lists the sockets that run an MLTCP congestion control, in all network
     namespaces. SENT (bytes), RATIO (share of the burst sent), F and RETRANS (retransmissions) are
     those of the current iteration; a RATIO of - means that the flow behaves as its base. QUEUE-MS
-    is the queueing delay now and that of a full queue. BY is how they are measured: microsecond
-    timestamps see one direction, RTT both; `bidirectional` means that inbound traffic makes the RTT
-    useless, so the flow ignores it and does not yield.
+    is the queueing delay now and that of a full queue. BY is how they are measured: RTT, or
+    `bidirectional` where inbound traffic makes the RTT useless, so that the flow does not yield.
 
     In both, flows without a job that have learned their iterations form a job of their own,
     `COMMAND[PID] to PEER`. The kernel module lists a connection without a job only after a loss or

@@ -35,7 +35,6 @@ _COLUMNS = (
     Column("OVERLAP"),
     Column("GAIN", drop=8),
     Column("QUEUE-MS", drop=6),
-    Column("BY", left=True, drop=7),
     Column("SOURCE", left=True, drop=5),
     Column("PERIOD", drop=2),
 )
@@ -63,7 +62,6 @@ def _row(view: JobView) -> Row:
         Cell("-" if view.overlap is None else f"{view.overlap:.0%}", _judged(view.overlap)),
         _gain(view.gain),
         queue_text(view.queue_us, view.full_queue_us),
-        "microsecond timestamps" if view.tcp_usec_ts else Cell("RTT", "quiet"),
         "-" if known is None else known.source,
         "-" if known is None else format_seconds(known.period_s),
     )

@@ -169,8 +169,7 @@ def _lockdown(host: Host) -> Check:
             "lockdown",
             "warning",
             "confidentiality: flows can't see their host's inbound traffic on other connections",
-            "If senders also receive much, boot with lockdown=integrity, or use microsecond"
-            " timestamps.",
+            "If senders also receive much, boot with lockdown=integrity.",
         )
     return Check("lockdown", "ok", host.lockdown or "the kernel reports none")
 

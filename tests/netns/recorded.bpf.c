@@ -16,7 +16,7 @@ void BPF_PROG(recorded_pkts_acked, struct sock *sk, const struct ack_sample *sam
 	}
 	bpf_probe_read_kernel(&step->before, sizeof(step->before), flow);
 	mltcp_bpf_acked(sk, sample);
-	record_ack(step, tp, sample, mltcp_bpf_is_fine(tp) ? tp->rx_opt.rcv_tsval : 0);
+	record_ack(step, tp, sample);
 	bpf_probe_read_kernel(&step->after, sizeof(step->after), flow);
 	bpf_ringbuf_output(&recorded_steps, step, sizeof(*step), 0);
 }

@@ -7,7 +7,7 @@
 #include "recorded_steps.bpf.h"
 
 /* Where struct mltcp_sock of kmod/mltcp.h has the flow. */
-#define FLOW_OFFSET 24
+#define FLOW_OFFSET 16
 
 char _license[] SEC("license") = "GPL";
 
@@ -46,7 +46,7 @@ int BPF_KPROBE(acked_begins, struct sock *sk, struct ack_sample *sample)
 		return 0;
 	kept[0] = (__u64)sk;
 	bpf_probe_read_kernel(&step->before, sizeof(step->before), flow);
-	record_ack(step, (struct tcp_sock *)sk, sample, 0);
+	record_ack(step, (struct tcp_sock *)sk, sample);
 	return 0;
 }
 

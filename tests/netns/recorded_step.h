@@ -7,12 +7,8 @@ struct recorded_step {
 	__u64 now; /* CLOCK_MONOTONIC */
 	__u64 acked_bytes; /* in all, with this ACK */
 	__u64 received_bytes; /* likewise */
-	__u32 now_us; /* as the fields of struct mltcp_rtt */
-	__s32 rtt_us;
-	__u32 min_us;
-	__u32 segments;
-	__u32 outstanding;
-	__u32 stamp;
+	__s32 rtt_us; /* the sample, microseconds */
+	__u32 min_us; /* the minimum RTT, microseconds */
 	__u32 cwnd; /* segments */
 	__u32 srtt_us; /* microseconds */
 	__u32 retransmits; /* segments, in all */

@@ -25,17 +25,13 @@ static __always_inline struct recorded_step *step_under_way(void)
 
 /* What the ACK says; the state before and after it are the caller's. */
 static __always_inline void record_ack(struct recorded_step *step, struct tcp_sock *tp,
-				       const struct ack_sample *sample, __u32 stamp)
+				       const struct ack_sample *sample)
 {
 	step->now = BPF_CORE_READ(tp, tcp_clock_cache);
 	step->acked_bytes = BPF_CORE_READ(tp, bytes_acked);
 	step->received_bytes = BPF_CORE_READ(tp, bytes_received);
-	step->now_us = BPF_CORE_READ(tp, tcp_mstamp);
 	step->rtt_us = BPF_CORE_READ(sample, rtt_us);
 	step->min_us = BPF_CORE_READ(tp, rtt_min.s[0].v);
-	step->segments = BPF_CORE_READ(sample, pkts_acked);
-	step->outstanding = BPF_CORE_READ(tp, packets_out);
-	step->stamp = stamp;
 	step->cwnd = BPF_CORE_READ(tp, snd_cwnd);
 	step->srtt_us = BPF_CORE_READ(tp, srtt_us) >> 3;
 	step->retransmits = BPF_CORE_READ(tp, total_retrans);

@@ -12,7 +12,9 @@
 #endif
 
 /* The end of a kernel function's address, which was seen in place of a threshold. */
+#ifndef GARBAGE
 #define GARBAGE 0x822034e5
+#endif
 
 SEC("struct_ops")
 __u32 BPF_PROG(skipped_ssthresh, struct sock *sk)

@@ -55,7 +55,7 @@ def _loopback(network: Network) -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize(
-    ("came", "sent", "within", "two_way"),
+    ("rx", "tx", "within", "bidirectional"),
     [
         pytest.param(0, 0, 0, False, id="nothing"),
         pytest.param(BURST // 20, 0, 0, False, id="little"),
@@ -65,7 +65,7 @@ def _loopback(network: Network) -> Iterator[socket.socket]:
     ],
 )
 def test_a_flow_knows_what_comes_on_other_connections(
-    backend: Backend, came: int, sent: int, within: int, two_way: bool
+    backend: Backend, rx: int, tx: int, within: int, bidirectional: bool
 ) -> None:
     with (
         bottleneck() as network,
@@ -80,7 +80,7 @@ def test_a_flow_knows_what_comes_on_other_connections(
             threading.Thread(target=discard, args=(reader,), daemon=True).start()
         for _ in range(5):
             time.sleep(0.25)
-            for sock, size in ((theirs, came), (other, sent), (own, within)):
+            for sock, size in ((theirs, rx), (other, tx), (own, within)):
                 if size:
                     send_burst(sock, size)
             send_burst(sender, BURST)
@@ -89,4 +89,4 @@ def test_a_flow_knows_what_comes_on_other_connections(
         for each in (theirs, other, sender):
             each.shutdown(socket.SHUT_WR)
     assert flow.iteration >= 4
-    assert flow.two_way == two_way
+    assert flow.bidirectional == bidirectional

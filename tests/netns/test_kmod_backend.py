@@ -59,7 +59,7 @@ def test_defaults_are_the_modules_parameters(backend: Backend) -> None:
         "intercept": 250,
         "keep_min": 250,
         "keep_max": 875,
-        "yield_min": 400,
+        "yield_min": 600,
         "yield_max": 1000,
         "total_bytes": 3_000_000_000,
         "gap_us": 1,

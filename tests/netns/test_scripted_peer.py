@@ -153,23 +153,6 @@ def test_who_changes_hands_in_a_recovery_keeps_its_window(
 
 
 @NAMES
-def test_a_flow_most_of_whose_losses_are_none_yields_no_longer(backend: Backend, name: str) -> None:
-    """Segments come late again and again, as on hosts that can't keep up."""
-    with yielded(backend, name) as (peer, _):
-        for _ in range(4):
-            peer.round_trip(SHORT_S, late=[0])
-            peer.round_trip(SHORT_S)
-            assert peer.info().ca_state < RECOVERY
-        before = flow_of(backend)
-        for _ in range(4):
-            peer.round_trip(FULL_S)
-        after = flow_of(backend)
-        assert after.losses == before.losses
-        assert after.yields == before.yields
-        assert peer.info().cwnd >= before.cwnd
-
-
-@NAMES
 def test_a_time_out_without_a_loss_leaves_no_trace(backend: Backend, name: str) -> None:
     """All ACKs were late. Those of data that wasn't sent again say so (F-RTO, RFC 5682)."""
     with yielded(backend, name) as (peer, _):

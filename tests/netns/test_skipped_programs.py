@@ -23,7 +23,7 @@ LONGEST = 10_000
 """Segments; the bottleneck and its queue hold some twenty."""
 
 
-@pytest.mark.parametrize("name", ["skipped", "skipped_more"])
+@pytest.mark.parametrize("name", ["skipped", "skipped_more", "skipped_zero"])
 def test_a_window_stays_one_where_programs_are_skipped(
     name: str, pins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

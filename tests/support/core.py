@@ -39,85 +39,62 @@ uint8_t mltcp_is_due(const struct mltcp_flow *f, uint64_t now, uint64_t acked_by
 void mltcp_count(struct mltcp_flow *f, uint64_t now, uint64_t acked_bytes);
 void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p, uint32_t mechanisms,
                   uint64_t now);
-void mltcp_be_base(struct mltcp_flow *f);
+void mltcp_be_as_base(struct mltcp_flow *f);
 void mltcp_note(struct mltcp_flow *f, uint32_t cwnd, uint32_t srtt_us, uint32_t retransmits);
 uint8_t mltcp_is_base(const struct mltcp_flow *f);
 uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
-uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base, uint32_t srtt_us,
-                       uint32_t min_us);
+struct mltcp_loss {
+    uint32_t cwnd, flight, base, srtt_us, min_us;
+};
+uint32_t mltcp_bounded_cwnd(uint32_t before, uint32_t cwnd, uint32_t acked);
+uint32_t mltcp_on_loss(struct mltcp_flow *f, const struct mltcp_loss *loss,
+                       unsigned long long *slot, uint32_t key);
+uint32_t mltcp_on_mark(struct mltcp_flow *f, const struct mltcp_loss *loss,
+                       unsigned long long *slot, uint32_t key);
 uint32_t mltcp_on_time_out(struct mltcp_flow *f, uint64_t now, uint32_t ssthresh);
 void mltcp_on_repaired(struct mltcp_flow *f);
 void mltcp_on_undo(struct mltcp_flow *f, unsigned long long *slot, uint32_t key);
-uint8_t mltcp_is_aside(const struct mltcp_flow *f);
-uint32_t mltcp_on_mark(struct mltcp_flow *f, uint32_t cwnd, uint32_t base, uint32_t srtt_us,
-                       uint32_t min_us);
 uint8_t mltcp_must_yield(const struct mltcp_flow *f);
 uint8_t mltcp_yield_or_resume(struct mltcp_flow *f, uint32_t srtt_us, uint32_t min_us,
                               uint32_t *cwnd, uint32_t *ssthresh);
-struct mltcp_rtt {
-    uint32_t now_us;
-    int32_t rtt_us;
-    uint32_t min_us, segments;
-    uint64_t bytes;
-    uint32_t outstanding, retransmitted, stamp;
-};
 struct mltcp_env {
     const struct mltcp_params *params;
     uint32_t mechanisms;
-    struct mltcp_rtt rtt;
+    int32_t rtt_us;
+    uint32_t min_us;
     uint32_t cwnd, srtt_us, retransmits;
     uint64_t received_bytes, reported_bytes;
     struct mltcp_host host;
-    unsigned long long *path, *lead;
-    uint32_t path_key, lead_key, reports;
-    uint8_t watches, off;
+    unsigned long long *path;
+    uint32_t path_key, reports;
+    uint8_t off;
 };
 void mltcp_step(struct mltcp_env *env, struct mltcp_flow *f, uint64_t now, uint64_t acked_bytes);
-void mltcp_lead(struct mltcp_flow *f, uint64_t now, unsigned long long *slot, uint32_t key);
-uint32_t mltcp_wait_ns(const struct mltcp_flow *f, uint32_t srtt_us, uint32_t min_us);
-uint8_t mltcp_must_wait(struct mltcp_flow *f, uint32_t cwnd, unsigned long long *slot,
-                        uint32_t key);
-void mltcp_delay_watch(struct mltcp_delay *d, uint8_t watched);
-void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt *s);
-void mltcp_delay_passed(struct mltcp_delay *d);
-void mltcp_delay_cross(struct mltcp_delay *d, uint8_t two_way);
-void mltcp_delay_rate(struct mltcp_delay *d, uint64_t bytes, uint64_t ns);
-void mltcp_delay_fade(struct mltcp_delay *d);
-void mltcp_delay_full(struct mltcp_delay *d, uint64_t now, uint32_t srtt_us, uint32_t min_us);
-uint8_t mltcp_delay_ask(struct mltcp_delay *d, uint64_t now, unsigned long long *slot,
-                        uint32_t key);
+void mltcp_delay_sample(struct mltcp_delay *d, int32_t rtt_us, uint32_t min_us);
+void mltcp_delay_look(struct mltcp_delay *d);
+void mltcp_delay_forget(struct mltcp_delay *d);
+void mltcp_delay_full(struct mltcp_delay *d, uint32_t srtt_us, uint32_t min_us);
+void mltcp_delay_ask(struct mltcp_delay *d, const unsigned long long *slot, uint32_t key);
 void mltcp_delay_tell(const struct mltcp_delay *d, unsigned long long *slot, uint32_t key);
 #define MLTCP_ACK_BYTES ...
-#define MLTCP_TWO_WAY_SHARE ...
+#define MLTCP_BIDIRECTIONAL_SHARE ...
 #define MLTCP_RARELY ...
-#define MLTCP_IN_VAIN ...
-#define MLTCP_ANY_TWO_WAY ...
-#define MLTCP_HOST_TWO_WAY ...
+#define MLTCP_FUTILE ...
+#define MLTCP_ANY_BIDIRECTIONAL ...
+#define MLTCP_HOST_BIDIRECTIONAL ...
 #define MLTCP_HOST_KNOWN ...
 #define MLTCP_OVERRUN ...
 #define MLTCP_STEPS ...
 #define MLTCP_QUEUE_MIN_US ...
-#define MLTCP_QUEUE_MAX_US ...
-#define MLTCP_OWN_LOSSES ...
-#define MLTCP_DATE_SHIFT ...
-#define MLTCP_DATES_MAX ...
-#define MLTCP_UNDONE_MANY ...
-#define MLTCP_UNDONE_MAX ...
-#define MLTCP_FINE_WITHIN_US ...
+#define MLTCP_NO_SAMPLE ...
+#define MLTCP_LOOK_NS ...
 #define MLTCP_CWND_MIN ...
 #define MLTCP_CWND_BEGIN ...
-#define MLTCP_CWND_TIGHT ...
-#define MLTCP_LEAD_OLD ...
-#define MLTCP_TIGHT ...
-#define MLTCP_WAITED_NS ...
-#define MLTCP_WAIT_MAX_NS ...
-#define MLTCP_WAIT_RTTS ...
 #define MLTCP_KEEP_MAX ...
 #define MLTCP_LOOK_AGAIN_NS ...
 #define MLTCP_GAIN_MAX ...
 #define MLTCP_TOTAL_MAX ...
 #define MLTCP_GAP_MAX_NS ...
-#define MLTCP_SHAPE_COUNT ...
 """
 
 _SOURCE = """
@@ -130,24 +107,20 @@ _SOURCE = """
 struct mltcp_env {
     const struct mltcp_params *params;
     __u32 mechanisms;
-    struct mltcp_rtt rtt;
+    __s32 rtt_us;
+    __u32 min_us;
     __u32 cwnd, srtt_us, retransmits;
     __u64 received_bytes, reported_bytes;
     struct mltcp_host host;
-    __u64 *path, *lead;
-    __u32 path_key, lead_key, reports;
-    __u8 watches, off;
+    __u64 *path;
+    __u32 path_key, reports;
+    __u8 off;
 };
 
-static struct mltcp_rtt mltcp_env_rtt(const struct mltcp_env *env)
+static __s32 mltcp_env_rtt(const struct mltcp_env *env, __u32 *min_us)
 {
-    return env->rtt;
-}
-
-static void mltcp_env_covered(const struct mltcp_env *env, struct mltcp_rtt *rtt)
-{
-    (void)env;
-    (void)rtt;
+    *min_us = env->min_us;
+    return env->rtt_us;
 }
 
 static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *f,
@@ -166,11 +139,6 @@ static void mltcp_env_report(struct mltcp_env *env, const struct mltcp_flow *f)
     env->reported_bytes = mltcp_sent(f);
 }
 
-static __u8 mltcp_env_watches(const struct mltcp_env *env)
-{
-    return env->watches;
-}
-
 static __u64 mltcp_env_received(const struct mltcp_env *env)
 {
     return env->received_bytes;
@@ -186,12 +154,6 @@ static __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 *key)
 {
     *key = env->path_key;
     return env->path;
-}
-
-static __u64 *mltcp_env_lead(const struct mltcp_env *env, const struct mltcp_flow *f, __u32 *key)
-{
-    *key = env->lead_key;
-    return f->job ? env->lead : NULL;
 }
 
 static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *f)

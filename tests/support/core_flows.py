@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from hypothesis import strategies as st
 from support.core import core
@@ -61,7 +62,7 @@ def ack(
     if sent is not None:
         lib.mltcp_on_send(flow, sent, flow.retransmits)
     env = make_env(flow, params, mechanisms)
-    env.rtt = make_sample(now, rtt_us, min_rtt_us)[0]
+    env.rtt_us, env.min_us = rtt_us, min_rtt_us
     iteration = flow.iteration
     lib.mltcp_step(env, flow, now, acked)
     return bool(flow.iteration != iteration)
@@ -70,22 +71,32 @@ def ack(
 def make_env(flow: Any, params: Any, mechanisms: int = ALL) -> Any:
     """Return what a flow's step asks for; no sample, and the connection is where it was."""
     fields = {name: getattr(flow, name) for name in ("cwnd", "srtt_us", "retransmits")}
-    return ffi.new("struct mltcp_env *", {"params": params, "mechanisms": mechanisms} | fields)
+    path = ffi.new("unsigned long long *")
+    env = ffi.new(
+        "struct mltcp_env *", {"params": params, "mechanisms": mechanisms, "path": path} | fields
+    )
+    _paths[env] = path
+    return env
 
 
-def sample_rtt(flow: Any, now: int, rtt_us: int, min_rtt_us: int) -> None:
-    """A sample of an ACK that nothing is wrong with."""
-    sample = make_sample(now, rtt_us, min_rtt_us)
-    sample.bytes = 2896
-    lib.mltcp_delay_rtt(ffi.addressof(flow.delay), sample)
+_paths: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""The path's words of environments, which live as long."""
 
 
-def make_sample(now: int, rtt_us: int, min_rtt_us: int) -> Any:
-    """The round trip as an ACK at `now` says it."""
-    fields = {"now_us": now // 1000 & U32, "rtt_us": rtt_us, "min_us": min_rtt_us, "segments": 2}
-    return ffi.new("struct mltcp_rtt *", fields)
+def see_queue(flow: Any, queue_us: int) -> None:
+    """All samples since the flow last looked say so, and it looks."""
+    flow.delay.least_us = flow.delay.queue_us = queue_us
 
 
-def lose(flow: Any, cwnd: int, base: int, srtt_us: int = 10**6) -> int:
-    """The slow-start threshold after a loss."""
-    return int(lib.mltcp_on_loss(flow, cwnd, base, srtt_us, 0))
+def lose(flow: Any, cwnd: int, base: int, srtt_us: int = 10**6, flight: int = U32) -> int:
+    """The slow-start threshold after a loss, with no RTT without a queue."""
+    return int(lib.mltcp_on_loss(flow, at_loss(cwnd, base, srtt_us, flight), word(), 1))
+
+
+def at_loss(cwnd: int, base: int, srtt_us: int, flight: int = U32) -> Any:
+    return ffi.new("struct mltcp_loss *", (cwnd, min(flight, cwnd), base, srtt_us, 0))
+
+
+def word(value: int = 0) -> Any:
+    """A word in which flows of a path keep what they share."""
+    return ffi.new("unsigned long long *", value)

@@ -26,8 +26,7 @@ uint8_t mltcp_rate_fresh(const struct mltcp_rate_path *path, uint64_t now, uint3
 uint8_t mltcp_rate_asks(uint64_t now, uint64_t asked_ns, uint32_t rtt_us);
 void mltcp_rate_hear(struct mltcp_rate_path *path, uint64_t now, uint32_t word,
                      uint32_t min_rtt_us);
-uint32_t mltcp_rate_guess(const struct mltcp_rate_job *j, const struct mltcp_flow *f,
-                          const struct mltcp_rate_ack *a);
+uint32_t mltcp_rate_guess(const struct mltcp_rate_job *j, const struct mltcp_rate_ack *a);
 uint32_t mltcp_rate_accepts(const struct mltcp_rate_params *p, const struct mltcp_rate_job *j,
                             const struct mltcp_flow *f, const struct mltcp_rate_ack *a);
 uint64_t mltcp_rate_least(const struct mltcp_rate_job *j, uint32_t mss, uint32_t rtt_us);
@@ -44,7 +43,7 @@ void mltcp_rate_lose(struct mltcp_rate *r);
 #define MLTCP_RATE_KEPT_NS ...
 #define MLTCP_RATE_STEP ...
 #define MLTCP_RATE_CAUTION ...
-#define MLTCP_TWO_WAY ...
+#define MLTCP_BIDIRECTIONAL ...
 """
 
 

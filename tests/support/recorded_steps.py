@@ -42,11 +42,9 @@ static void take(const struct recorded_step *step, const struct mltcp_params *pa
     struct sim_job spec = {{.params = *params, .mltcp = 1}};
     struct job job = {{.spec = &spec}};
     struct flow peer = {{.received_bytes = step->received_bytes}};
-    struct sim_host host = {{.came = (uint64_t)step->after.host.came_kib << 10,
-                             .sent = (uint64_t)step->after.host.sent_kib << 10}};
-    __u64 path = state->delay.full_us ? 1ULL << 40 | (__u64)state->delay.full_date << 24 |
-                                                state->delay.full_us : 0;
-    __u64 lead = 0; /* the flow is its job's only one */
+    struct sim_host host = {{.came = (uint64_t)step->after.host.rx_kib << 10,
+                             .sent = (uint64_t)step->after.host.tx_kib << 10}};
+    __u64 path = 1ULL << 32 | state->delay.full_us;
     struct way way = {{}};
     struct flow flow = {{
         .job = &job,
@@ -54,8 +52,6 @@ static void take(const struct recorded_step *step, const struct mltcp_params *pa
         .host = &host,
         .way = &way,
         .path = &path,
-        .lead = state->job ? &lead : NULL,
-        .nxt = step->outstanding,
         .acked_bytes = step->acked_bytes,
         .cwnd = step->cwnd,
         .srtt_ns = 1000ULL * step->srtt_us,
@@ -67,7 +63,7 @@ static void take(const struct recorded_step *step, const struct mltcp_params *pa
     struct sim sim = {{.now = step->now, .result = &result}};
     uint64_t sent_ns = step->rtt_us > 0 ? step->now - 1000ULL * step->rtt_us : 0;
 
-    account(&sim, &flow, sent_ns, step->segments, step->stamp);
+    account(&sim, &flow, sent_ns);
     *state = flow.mltcp;
     free(result.events);
 }}
@@ -91,35 +87,27 @@ def by_simulator(record: bytes, params: dict[str, int]) -> bytes:
     return bytes(ffi.buffer(state))
 
 
+_AS_THEY_ARE = ("rtt_us", "min_us", "cwnd", "srtt_us", "retransmits")
+
+
 def by_core(record: bytes, params: dict[str, int]) -> bytes:
     """The flow's state after mltcp_step() in user space."""
     step = simulator()[1].from_buffer("struct recorded_step *", record)
     flow = ffi.new("struct mltcp_flow *")
     ffi.buffer(flow)[:] = bytes(simulator()[1].buffer(simulator()[1].addressof(step, "before")))
-    delay = flow.delay
-    path = ffi.new(
-        "unsigned long long *",
-        1 << 40 | delay.full_date << 24 | delay.full_us if delay.full_us else 0,
-    )
-    lead = ffi.new("unsigned long long *")  # the flow is its job's only one
+    path = ffi.new("unsigned long long *", 1 << 32 | flow.delay.full_us)
     held = ffi.new("struct mltcp_params *", params)
     env = ffi.new(
         "struct mltcp_env *",
         {
             "params": held,
             "mechanisms": params["mechanisms"],
-            "rtt": {
-                name: getattr(step, name)
-                for name in ("now_us", "rtt_us", "min_us", "segments", "outstanding", "stamp")
-            }
-            | {"retransmitted": step.retransmits},
             "received_bytes": step.received_bytes,
-            "host": {name: getattr(step.after.host, name) for name in ("came_kib", "sent_kib")},
+            "host": {name: getattr(step.after.host, name) for name in ("rx_kib", "tx_kib")},
             "path": path,
             "path_key": 1,
-            "lead": lead,
         }
-        | {name: getattr(step, name) for name in ("cwnd", "srtt_us", "retransmits")},
+        | {name: getattr(step, name) for name in _AS_THEY_ARE},
     )
     lib.mltcp_step(env, flow, step.now, step.acked_bytes)
     return bytes(ffi.buffer(flow))
@@ -144,8 +132,8 @@ def assert_alike(records: Sequence[bytes], params: dict[str, int]) -> None:
     sees = bool(params["mechanisms"] & YIELD)
     assert any(step.after.delay.full_us for step in steps) == sees
     assert any(step.after.delay.queue_us for step in steps) == sees
-    assert any(step.after.step_ns == step.before.step_ns for step in steps)
-    assert any(step.after.step_ns != step.before.step_ns for step in steps)
+    assert any(step.after.ratio == step.before.ratio for step in steps)
+    assert any(step.after.ratio != step.before.ratio for step in steps)
 
 
 def _differing(wanted: bytes, found: bytes) -> dict[str, tuple[Any, Any]]:

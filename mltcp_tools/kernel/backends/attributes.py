@@ -99,8 +99,7 @@ def flow_from(nested: bytes) -> Flow:
         acks=value(FlowAttribute.ACKS),
         losses=value(FlowAttribute.LOSSES),
         yields=value(FlowAttribute.YIELDS),
-        tcp_usec_ts=bool(value(FlowAttribute.FINE_STAMPS)),
-        two_way=bool(value(FlowAttribute.TWO_WAY)),
+        bidirectional=bool(value(FlowAttribute.BIDIRECTIONAL)),
     )
 
 

@@ -17,9 +17,6 @@ from mltcp_tools.kernel.congestion_controls import MECHANISMS
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.native.constants import share
 
-SHAPES = ("linear", "quadratic", "concave", "reciprocal")
-"""Names of enum mltcp_shape (kmod/mltcp_uapi.h), in its order."""
-
 TOTAL_MAX = 2**63 - 1
 """Largest total_bytes."""
 
@@ -42,7 +39,6 @@ class JobParams:
     gap_s: seconds without an ACK that end an iteration; 0 = each flow learns it.
     slope, intercept: F = slope * ratio + intercept, each 0..8, and so is their sum (MLTCP, arXiv
         2402.09589).
-    shape: one of SHAPES.
     mechanisms: which of MECHANISMS act; None = the congestion control's own choice: all three
         for mltcp and mltcp_dctcp (without `decrease` where the flow has no job), the increase
         alone for mltcp_reno and mltcp_cubic (the published algorithm).
@@ -58,7 +54,6 @@ class JobParams:
     gap_s: float = 0.0
     slope: float = share("DEFAULT_SLOPE")
     intercept: float = share("DEFAULT_INTERCEPT")
-    shape: str = "linear"
     mechanisms: tuple[str, ...] | None = None
     keep_min: float = share("DEFAULT_KEEP_MIN")
     keep_max: float = share("DEFAULT_KEEP_MAX")
@@ -91,8 +86,6 @@ class JobParams:
                 f"slope and intercept add up to {self.slope + self.intercept:g}; F, which they make"
                 f" at the end of a burst, must be at most {GAIN_MAX:g}."
             )
-        if self.shape not in SHAPES:
-            raise UsageError(f"shape is {self.shape!r}; it must be one of {', '.join(SHAPES)}.")
         for mechanism in self.mechanisms or ():
             if mechanism not in MECHANISMS:
                 raise UsageError(
@@ -126,10 +119,9 @@ class Flow:
     learned. learned_gap_s: the usual length, in seconds, of the gaps that may end one; 0 before the
     first. confidence: in these, 0..1; they are used where the job doesn't say and the flow is sure.
     srtt_us: microseconds. retransmits: segments, in the present iteration.
-    queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
-    tcp_usec_ts: both are the way ahead's alone, by the peer's timestamps; else the round trip's.
-    two_way: much comes towards the flow or its host, so that without microsecond timestamps it
-    doesn't yield. active: False while the flow behaves as its base.
+    queue_us: queueing delay, by RTTs; full_queue_us: the one found at losses. bidirectional: the
+    flow or its host receives much, so that it doesn't yield. active: False while the flow behaves
+    as its base.
     """
 
     cookie: int
@@ -158,8 +150,7 @@ class Flow:
     acks: int
     losses: int
     yields: int
-    tcp_usec_ts: bool
-    two_way: bool
+    bidirectional: bool
 
 
 @dataclass(frozen=True)

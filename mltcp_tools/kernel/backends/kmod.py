@@ -65,10 +65,9 @@ def module_arguments(defaults: JobParams | None) -> list[str]:
     """The module's parameters for these defaults of flows without a job, as insmod takes them."""
     if defaults is None:
         return []
-    if defaults.shape != JobParams.shape or defaults.mechanisms is not None:
+    if defaults.mechanisms is not None:
         raise UsageError(
-            "The kernel module's defaults have neither shape nor mechanisms; give the flows a job "
-            "that has them."
+            "The kernel module's defaults have no mechanisms; give the flows a job that has them."
         )
     # A gap that rounds to 0 would mean that it is unknown.
     gap_us = max(1, round(defaults.gap_s * 1e6)) if defaults.gap_s else 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mltcp_tools.kernel.backends.base import GAP_MAX_S, SHAPES, TOTAL_MAX, JobParams
+from mltcp_tools.kernel.backends.base import GAP_MAX_S, TOTAL_MAX, JobParams
 from mltcp_tools.kernel.native import uapi
 
 _MECHANISMS = {
@@ -31,7 +31,6 @@ def params_fields(params: JobParams) -> dict[str, int]:
         "keep_max": uapi.to_fixed(params.keep_max),
         "yield_min": uapi.to_fixed(params.yield_min),
         "yield_max": uapi.to_fixed(params.yield_max),
-        "shape": SHAPES.index(params.shape),
         "mechanisms": mechanisms,
     }
 
@@ -57,7 +56,6 @@ def params_from_fields(fields: Mapping[str, int]) -> JobParams:
     return JobParams(
         total_bytes=min(fields["total_bytes"], TOTAL_MAX),
         gap_s=min(fields["gap_ns"] / 1e9, GAP_MAX_S),
-        shape=SHAPES[fields["shape"]],
         mechanisms=mechanisms,
         **fixed,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from mltcp_tools.kernel.backends.base import Flow, IterationEvent
 from mltcp_tools.kernel.host.tcpstates import tcp_state
 from mltcp_tools.kernel.native.uapi import (
-    ANY_TWO_WAY,
+    ANY_BIDIRECTIONAL,
     CONFIDENCE_MAX,
     address_text,
     ffi,
@@ -49,8 +49,7 @@ def flow(data: bytes) -> Flow:
         acks=inner.acks,
         losses=inner.losses,
         yields=inner.yields,
-        tcp_usec_ts=bool(inner.delay.fine),
-        two_way=bool(inner.flags & ANY_TWO_WAY),
+        bidirectional=bool(inner.flags & ANY_BIDIRECTIONAL),
     )
 
 

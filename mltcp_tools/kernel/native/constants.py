@@ -50,7 +50,7 @@ def enumerators(name: str) -> list[str]:
 @functools.cache
 def constant(name: str) -> int:
     """The value of `#define MLTCP_NAME`, a whole number. KeyError if there is none."""
-    text = re.sub(r"(?<=[0-9a-fA-F])U?L{0,2}\b", "", _defines()[name])
+    text = re.sub(r"\b(0x[0-9a-fA-F]+|[0-9]+)U?L{0,2}\b", r"\1", _defines()[name])
     return _value(ast.parse(text.strip(), mode="eval").body)
 
 

@@ -27,7 +27,7 @@ SCALE_INCREASE, SCALE_DECREASE, YIELD, TRUSTED, MECHANISMS_DEFAULT = map(
 CONFIDENT, CONFIDENCE_MAX = constant("CONFIDENT"), constant("CONFIDENCE_MAX")
 """Of what a flow has learned: enough to act, and the most there is."""
 
-ANY_TWO_WAY = constant("ANY_TWO_WAY")
+ANY_BIDIRECTIONAL = constant("ANY_BIDIRECTIONAL")
 """Flags of a flow towards which, or towards whose host, much comes."""
 
 GENL_NAME = "mltcp"
@@ -42,7 +42,9 @@ RULE_PORTS = 4
 def _numbered(kind: str, *rules: str) -> Any:
     """The numbers of `enum mltcp_KIND`, and those that follow for rules (kmod/rules.h)."""
     names = [*enumerators(f"mltcp_{kind}"), *rules]
-    numbers = {name: number for number, name in enumerate(names, 1) if name != "PAD"}
+    numbers = {
+        name: number for number, name in enumerate(names, 1) if name not in ("PAD", "RESERVED")
+    }
     return IntEnum(kind, numbers)
 
 

@@ -17,7 +17,7 @@ from mltcp_tools.kernel.congestion_controls import NAMES, is_mltcp
 from mltcp_tools.lab.experiments.treatments import TREATMENTS, Settings, read_treatments
 
 ALONE = "alone"
-_OWN_FIELDS = ("cc", "attached", "tcp_usec_ts", "treatment")
+_OWN_FIELDS = ("cc", "attached", "treatment")
 _Settings = TypeVar("_Settings", bound=Settings)
 _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 
@@ -27,15 +27,14 @@ class Variant:
     """One congestion control with the `JobParams` fields it is run with, and other treatments.
 
     attached: its flows are given to a job, as by the host's administrator; else they have only
-    selected the congestion control, as by sysctl. tcp_usec_ts: both ends' timestamps count
-    microseconds. treatments: what else is done to its jobs (treatments.py), at most one of a kind.
+    selected the congestion control, as by sysctl. treatments: what else is done to its jobs
+    (treatments.py), at most one of a kind.
     """
 
     name: str
     cc: str
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     attached: bool = True
-    tcp_usec_ts: bool = False
     treatments: tuple[Settings, ...] = ()
 
     @property
@@ -61,7 +60,6 @@ class Variant:
     def document(self) -> dict[str, Any]:
         """The variant as in an experiment's file, less its name."""
         own = {} if self.attached else {"attached": False}
-        own |= {"tcp_usec_ts": True} if self.tcp_usec_ts else {}
         treatment = {each.name: each.document() for each in self.treatments}
         treated = {"treatment": treatment} if treatment else {}
         given = {key: value for key, value in self.parameters.items() if value is not None}
@@ -114,7 +112,6 @@ def _read_variant(name: str, section: Section) -> Variant:
         cc,
         parameters,
         attached=attached,
-        tcp_usec_ts=section.get("tcp_usec_ts", values.yes_no, False),
         treatments=treatments,
     )
 

@@ -11,7 +11,8 @@
 
 /* The flows of a job are a path's: no other flow looks at their slot, so any key does. */
 #define PATH_KEY 1
-#define LEAD_KEY 1
+
+#define SSTHRESH_NONE 0x7fffffffU /* of a connection that has lost nothing yet */
 
 #define DCTCP_ALPHA_MAX 1024U
 #define DCTCP_GAIN 16U /* the estimate moves by one part of so many */
@@ -24,7 +25,7 @@ static bool is_cubic(const struct flow *flow)
 void start_congestion_control(struct sim *sim, struct flow *flow)
 {
 	flow->cwnd = INITIAL_CWND;
-	flow->ssthresh = MLTCP_SSTHRESH_NONE;
+	flow->ssthresh = SSTHRESH_NONE;
 	flow->dctcp_alpha = DCTCP_ALPHA_MAX;
 	cubic_reset(sim, flow);
 	mltcp_reset(&flow->mltcp, flow->job->number + 1, 0, 0);
@@ -57,7 +58,7 @@ void count_marks(struct flow *flow, uint32_t delivered, uint32_t marks)
 uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 {
 	bool dctcp = flow->job->spec->base == SIM_DCTCP;
-	uint32_t ssthresh = flow->cwnd / 2, srtt_us = flow->srtt_ns / 1000, own;
+	uint32_t ssthresh = flow->cwnd / 2, own;
 
 	/* To losses, DCTCP answers as Reno does (RFC 8257, 3.5). */
 	if (marked && dctcp)
@@ -69,10 +70,15 @@ uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 		ssthresh = 2;
 	if (!flow->job->spec->mltcp)
 		return ssthresh;
-	mltcp_delay_ask(&flow->mltcp.delay, flow->mltcp.last_ns, flow->path, PATH_KEY);
-	own = (dctcp ? mltcp_on_mark : mltcp_on_loss)(&flow->mltcp, flow->cwnd, ssthresh, srtt_us,
-						      flow->min_rtt_ns / 1000);
-	mltcp_delay_tell(&flow->mltcp.delay, flow->path, PATH_KEY);
+	own = (dctcp ? mltcp_on_mark : mltcp_on_loss)(&flow->mltcp,
+						      &(const struct mltcp_loss){
+							      .cwnd = flow->cwnd,
+							      .flight = flow->nxt - flow->una,
+							      .base = ssthresh,
+							      .srtt_us = flow->srtt_ns / 1000,
+							      .min_us = flow->min_rtt_ns / 1000,
+						      },
+						      flow->path, PATH_KEY);
 	/* What follows a loss, DCTCP sets itself, after it was asked. */
 	return dctcp && !marked ? ssthresh : own;
 }
@@ -115,6 +121,7 @@ static struct mltcp_rate_ack ack_of(const struct flow *flow)
 		.now = flow->mltcp.last_ns,
 		.cwnd = flow->cwnd,
 		.mss = flow->mss,
+		.rtt_us = flow->srtt_ns / 1000,
 		.min_rtt_us = flow->min_rtt_ns / 1000,
 	};
 }
@@ -136,16 +143,11 @@ static bool follow(struct flow *flow)
 	return true;
 }
 
-/* Nothing is held back in a recovery, nor where there is nothing to send. */
-static bool may_wait(const struct flow *flow)
-{
-	return flow->recovery == OPEN && flow->nxt < flow->allowed;
-}
-
 /* The window may grow: so many segments were delivered. */
 void avoid_congestion(struct sim *sim, struct flow *flow, uint32_t acked)
 {
 	struct mltcp_flow *state = &flow->mltcp;
+	uint32_t before;
 	bool yields;
 
 	if (!flow->job->spec->mltcp) {
@@ -156,21 +158,13 @@ void avoid_congestion(struct sim *sim, struct flow *flow, uint32_t acked)
 		return;
 	yields = mltcp_yield_or_resume(state, flow->srtt_ns / 1000, flow->min_rtt_ns / 1000,
 				       &flow->cwnd, &flow->ssthresh);
-	if (yields &&
-	    mltcp_must_wait(state, flow->cwnd, may_wait(flow) ? flow->lead : NULL, LEAD_KEY)) {
-		flow->wait_ns = sim->now +
-				mltcp_wait_ns(state, flow->srtt_ns / 1000, flow->min_rtt_ns / 1000);
-		return;
-	}
-	if (sim->now >= flow->wait_ns)
-		state->delay.held = 0;
 	/* CUBIC's window makes for where it was before, so it must not grow meanwhile. */
 	if (yields && is_cubic(flow))
 		return;
 	/* Slow start stays the base's own. */
-	if (flow->cwnd >= flow->ssthresh)
-		acked = mltcp_scaled_acked(state, acked);
-	increase(sim, flow, acked);
+	before = flow->cwnd;
+	increase(sim, flow, flow->cwnd < flow->ssthresh ? acked : mltcp_scaled_acked(state, acked));
+	flow->cwnd = mltcp_bounded_cwnd(before, flow->cwnd, acked);
 }
 
 /* Sending begins with nothing outstanding; the module learns this from CA_EVENT_TX_START. */
@@ -211,32 +205,26 @@ void lost_all(struct sim *sim, struct flow *flow)
 }
 
 /* The host's own estimate of the path, from the flow's round trips. */
-static void guess(struct sim *sim, struct flow *flow)
+static void guess(struct sim *sim, struct flow *flow, uint32_t rtt_us)
 {
 	struct way *way = flow->way;
 	struct mltcp_rate_ack ack = ack_of(flow);
 
-	mltcp_rate_hear(&way->path, sim->now, mltcp_rate_guess(&way->sent, &flow->mltcp, &ack),
-			ack.min_rtt_us);
+	ack.rtt_us = rtt_us;
+	mltcp_rate_hear(&way->path, sim->now, mltcp_rate_guess(&way->sent, &ack), ack.min_rtt_us);
 }
 
-/* What mltcp_step() asks of the simulator; sample but for the bytes. */
+/* What mltcp_step() asks of the simulator. */
 struct mltcp_env {
 	struct sim *sim;
 	struct flow *flow;
-	const struct mltcp_rtt *sample;
+	int32_t rtt_us; /* the ACK's sample, 0 without one */
 };
 
-static struct mltcp_rtt mltcp_env_rtt(const struct mltcp_env *env)
+static __s32 mltcp_env_rtt(const struct mltcp_env *env, __u32 *min_us)
 {
-	return *env->sample;
-}
-
-/* The sample has that already. */
-static void mltcp_env_covered(const struct mltcp_env *env, struct mltcp_rtt *rtt)
-{
-	(void)env;
-	(void)rtt;
+	*min_us = env->flow->min_rtt_ns / 1000;
+	return env->rtt_us;
 }
 
 static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *state,
@@ -271,11 +259,6 @@ static void mltcp_env_report(struct mltcp_env *env, const struct mltcp_flow *sta
 	};
 }
 
-static __u8 mltcp_env_watches(const struct mltcp_env *env)
-{
-	return env->flow->job->spec->follows;
-}
-
 static __u64 mltcp_env_received(const struct mltcp_env *env)
 {
 	return env->flow->peer ? env->flow->peer->received_bytes : 0;
@@ -289,22 +272,14 @@ static struct mltcp_host mltcp_env_host(const struct mltcp_env *env, __u64 now)
 	(void)now;
 	if (!host)
 		return (struct mltcp_host){};
-	return (struct mltcp_host){.came_kib = mltcp_kib(host->came),
-				   .sent_kib = mltcp_kib(host->sent)};
+	return (struct mltcp_host){.rx_kib = mltcp_kib(host->came),
+				   .tx_kib = mltcp_kib(host->sent)};
 }
 
 static __u64 *mltcp_env_path(const struct mltcp_env *env, uint32_t *key)
 {
 	*key = PATH_KEY;
 	return env->flow->path;
-}
-
-static __u64 *mltcp_env_lead(const struct mltcp_env *env, const struct mltcp_flow *state,
-			     uint32_t *key)
-{
-	(void)state;
-	*key = LEAD_KEY;
-	return env->flow->lead;
 }
 
 static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *state)
@@ -333,22 +308,16 @@ void last_report(struct sim *sim, struct flow *flow)
 
 /*
  * Every ACK, before the window is looked at. sent_ns: when the latest segment that it delivered was
- * sent, 0 where that can't be told; segments: how many it acknowledged; stamp: the receiver's.
+ * sent, 0 where that can't be told.
  */
-void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
-	     uint32_t stamp)
+void account(struct sim *sim, struct flow *flow, uint64_t sent_ns)
 {
 	struct mltcp_flow *state = &flow->mltcp;
-	const struct mltcp_rtt sample = {
-		.now_us = sim->now / 1000,
+	struct mltcp_env env = {
+		.sim = sim,
+		.flow = flow,
 		.rtt_us = sent_ns ? sim->now / 1000 - sent_ns / 1000 : 0,
-		.min_us = flow->min_rtt_ns / 1000,
-		.segments = segments,
-		.outstanding = flow->nxt - flow->una,
-		.retransmitted = flow->retransmits,
-		.stamp = stamp,
 	};
-	struct mltcp_env env = {.sim = sim, .flow = flow, .sample = &sample};
 	uint64_t acked = flow->acked_bytes - state->acked_bytes;
 	uint32_t iteration = state->iteration;
 
@@ -357,6 +326,6 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segm
 	mltcp_step(&env, state, sim->now, flow->acked_bytes);
 	mltcp_rate_job_ack(&flow->way->sent, sim->now, acked, state->iteration != iteration,
 			   1000ULL * state->idle_us);
-	if (flow->job->spec->rate.host && sample.rtt_us > 0)
-		guess(sim, flow);
+	if (flow->job->spec->rate.host && env.rtt_us > 0)
+		guess(sim, flow, env.rtt_us);
 }

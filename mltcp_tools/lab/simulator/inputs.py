@@ -18,9 +18,6 @@ WINDOW = 4096
 RTO_MIN_S = 0.2
 """The kernel's shortest timeout (TCP_RTO_MIN), unless net.ipv4.tcp_rto_min_us says another."""
 
-SKEW_PPM = 100
-"""By how much clocks of hosts differ at most from the true one, in 10^-6: ordinary quartz."""
-
 
 @dataclass(frozen=True)
 class Link:

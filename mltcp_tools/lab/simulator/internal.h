@@ -25,7 +25,6 @@ enum event_kind {
 	ARRIVE_ACK, /* an ACK, at the queue of a link */
 	ACK, /* an ACK, at the sender */
 	RETRANSMIT_TIMER,
-	WAITED, /* a flow, long enough for a sister */
 	DELAYED_ACK_TIMER,
 	JOIN_TIMER,
 	SAMPLE,
@@ -52,7 +51,6 @@ struct event {
 	uint32_t
 		owner; /* number of the job (BURST, COMPRESSED, SAMPLE, COMPUTED), link (SENT), else flow */
 	uint32_t marks; /* ACK: marked segments among those that it is the first to acknowledge */
-	uint32_t stamp; /* ACK: of the receiver's clock, microseconds, wraps; 0: none, or coarse */
 	uint64_t seq; /* of a segment; ACK: the first that is still missing; COMPUTED: the task */
 	uint64_t news[2]; /* ACK: segments that came behind a missing one, as SACK blocks say */
 };
@@ -171,8 +169,6 @@ struct flow {
 	uint64_t deadline_ns, timer_event_ns;
 	bool deadline_is_probe;
 	uint32_t backoff; /* time-outs in a row */
-	uint64_t wait_ns; /* until when it waits for a sister */
-	uint64_t waited_event_ns; /* when the heap says that it has waited, 0: never */
 
 	/* receiver */
 	uint64_t expected; /* the first segment that is missing */
@@ -186,17 +182,12 @@ struct flow {
 	uint32_t quick_acks; /* segments yet to be acknowledged at once */
 	uint64_t last_received_ns, delayed_ack_ns, join_ns; /* 0: none */
 
-	uint64_t clock_ns; /* the receiver's clock at the start of the run */
-	double clock_rate; /* how fast it goes */
-
 	uint64_t segments_heard_ns, acks_heard_ns; /* the latest interrupt of either end */
 
 	uint16_t said; /* what the worst link has told the latest segment that asked; 0: returned */
 	uint64_t asked_ns; /* when the latest segment that asked was sent */
 	__u64 *path; /* what flows of the job on this path tell each other */
-	__u64 *lead; /* likewise, who of them leads */
 	__u64 own_path; /* with tasks, that of the job's flows between the same two hosts */
-	__u64 own_lead; /* likewise, who of them leads */
 	struct way *way; /* likewise for mltcp_rate.h */
 	struct way own_way;
 
@@ -212,7 +203,6 @@ struct job {
 	uint32_t burst; /* the present one, of all of the run */
 	const uint64_t *sizes; /* bytes of each of its flows */
 	uint32_t sending; /* flows that aren't done with it */
-	__u64 leads[2]; /* who leads, see mltcp_wait.h */
 	struct way ways[2]; /* of its flows, and of those that answer */
 	__u64 path; /* what its flows tell each other, see mltcp_delay_ask() */
 	struct program *program; /* NULL without tasks */
@@ -274,7 +264,6 @@ void bursts_changed(struct sim *sim);
 void assign_levels(struct sim *sim);
 
 /* receiver.c */
-void start_receiver(const struct sim *sim, struct flow *flow);
 enum arrival receive(struct sim *sim, struct flow *flow, uint64_t seq, bool marked);
 void acknowledge(struct sim *sim, struct flow *flow, uint64_t seq, enum arrival arrival);
 void delayed_ack(struct sim *sim, struct flow *flow);
@@ -288,7 +277,6 @@ void hand_over(struct sim *sim, struct flow *flow, uint64_t allowed);
 void send_burst(struct sim *sim, struct flow *flow, uint64_t bytes);
 void send_message(struct sim *sim, struct flow *flow, uint64_t task, uint32_t bytes);
 void send_new(struct sim *sim, struct flow *flow);
-void waited(struct sim *sim, struct flow *flow);
 void send_allowed(struct sim *sim, struct flow *flow);
 void retransmit(struct sim *sim, struct flow *flow, uint64_t seq);
 bool may_send_new(const struct flow *flow);
@@ -317,8 +305,7 @@ void begin_sending(struct sim *sim, struct flow *flow);
 void hear(struct sim *sim, struct flow *flow, uint16_t said);
 void hear_rtt(struct sim *sim, struct flow *flow, uint64_t rtt_ns);
 void lost_all(struct sim *sim, struct flow *flow);
-void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
-	     uint32_t stamp);
+void account(struct sim *sim, struct flow *flow, uint64_t sent_ns);
 void last_report(struct sim *sim, struct flow *flow);
 
 /* patterns.c */

@@ -165,9 +165,6 @@ static void handle(struct sim *sim, const struct event *event)
 	case RETRANSMIT_TIMER:
 		retransmit_timer(sim, &sim->flows[owner]);
 		break;
-	case WAITED:
-		waited(sim, &sim->flows[owner]);
-		break;
 	case DELAYED_ACK_TIMER:
 		delayed_ack(sim, &sim->flows[owner]);
 		break;
@@ -208,7 +205,6 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 	flow->back_count = answering ? spec->ahead_count : spec->back_count;
 	flow->path = &job->path;
 	flow->way = &job->ways[answering];
-	flow->lead = &job->leads[answering];
 	if (spec->tasks) {
 		flow->ahead = spec->paths[number].ahead;
 		flow->ahead_count = spec->paths[number].ahead_count;
@@ -219,7 +215,6 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 		first = first_between(job, flow);
 		flow->path = &first->own_path;
 		flow->way = &first->own_way;
-		flow->lead = &first->own_lead;
 	}
 	if (spec->both)
 		flow->peer = &job->flows[(number + spec->flows) % (2 * spec->flows)];
@@ -227,7 +222,6 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 	flow->mss = sim->options->mss;
 	flow->segments = zeroed(flow->window, sizeof(*flow->segments));
 	start_sender(sim, flow);
-	start_receiver(sim, flow);
 }
 
 static void set_up(struct sim *sim, const struct sim_job *specs)

@@ -20,7 +20,6 @@ from mltcp_tools.lab.simulator.described import Described, nanoseconds
 from mltcp_tools.lab.simulator.inputs import (
     MSS,
     RTO_MIN_S,
-    SKEW_PPM,
     WINDOW,
     Link,
     PacketJob,
@@ -79,8 +78,6 @@ def simulate(
     mss: int = MSS,
     join: float = 0.0,
     coalescing: float = 0.0,
-    tcp_usec_ts: bool = False,
-    skew: int = SKEW_PPM,
     priorities: Priorities | None = None,
     stop: Stop | None = None,
 ) -> Result:
@@ -90,10 +87,8 @@ def simulate(
     sending flows of jobs that don't say it, 0 for none. rto_min: shortest timeout, seconds.
     mss: payload of a full segment, bytes. join: seconds within which receivers join segments, so
     that one ACK serves them all (GRO), 0 for none. coalescing: the longest interrupt
-    coalescing of hosts, seconds. tcp_usec_ts: receivers' timestamps count microseconds; skew: how
-    much too fast or too slow their clocks go at most, in 10^-6. priorities: None: one queue for
-    all at each link. Other threads run meanwhile. Raises Stopped when `stop` is set, and HostError
-    without a C compiler.
+    coalescing of hosts, seconds. priorities: None: one queue for all at each link. Other threads
+    run meanwhile. Raises Stopped when `stop` is set, and HostError without a C compiler.
     """
     links = [links] if isinstance(links, Link) else links
     for job in jobs:
@@ -118,8 +113,6 @@ def simulate(
                 "rto_min_ns": nanoseconds(rto_min),
                 "mss": mss,
                 "window": _window(links, jobs, mss),
-                "tcp_usec_ts": tcp_usec_ts,
-                "skew": skew,
                 "join_ns": nanoseconds(join),
                 "coalescing_ns": nanoseconds(coalescing),
                 "hosts": 1 + max((n for job in jobs for n in job.hosts), default=0),

@@ -5,28 +5,6 @@
 #define DELAYED_ACK_NS (40 * NS_PER_MS) /* TCP_ATO_MIN */
 #define QUICK_ACKS 16 /* TCP_MAX_QUICKACKS */
 
-/*
- * Hosts' clocks have nothing in common. Drawn for each flow by a multiplier of Knuth's, so that
- * nothing else in a run follows from them.
- */
-void start_receiver(const struct sim *sim, struct flow *flow)
-{
-	uint64_t drawn = (sim->options->seed + flow_index(sim, flow) + 1) * 6364136223846793005ULL;
-
-	flow->clock_ns = drawn >> 8;
-	flow->clock_rate = 1 + ((double)(drawn >> 32) / INT32_MAX - 1) * sim->options->skew / 1e6;
-}
-
-/* What the receiver's clock says now (RFC 7323, 3.2); 0 where it isn't asked. */
-static uint32_t stamp(const struct sim *sim, const struct flow *flow)
-{
-	uint64_t passed_ns = sim->now * flow->clock_rate;
-
-	if (!sim->options->tcp_usec_ts)
-		return 0;
-	return (flow->clock_ns + passed_ns) / 1000;
-}
-
 static void send_ack(struct sim *sim, struct flow *flow, bool duplicate)
 {
 	return_ack(sim, flow,
@@ -34,7 +12,6 @@ static void send_ack(struct sim *sim, struct flow *flow, bool duplicate)
 				  .news = {flow->news[0], flow->news[1]},
 				  .news_count = flow->news_count,
 				  .marks = flow->marks,
-				  .stamp = stamp(sim, flow),
 				  .said = flow->said,
 				  .duplicate = duplicate});
 	flow->news_count = 0;

@@ -162,7 +162,7 @@ static void adjust_window(struct sim *sim, struct flow *flow, const struct news 
 /* In the order of the kernel's tcp_ack(). Says whether the flow's burst is now acknowledged. */
 bool receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 {
-	uint64_t una = flow->una, rtt_ns;
+	uint64_t rtt_ns;
 	struct news news = read_ack(flow, ack);
 
 	if (news.latest_ns) {
@@ -176,7 +176,7 @@ bool receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 		flow->backoff = 0;
 	hear(sim, flow, ack->said);
 	if (news.delivered)
-		account(sim, flow, news.latest_ns, flow->una - una, ack->stamp);
+		account(sim, flow, news.latest_ns);
 	if (flow->recovery == OPEN)
 		answer_to_probe(flow, ack);
 	count_marks(flow, news.delivered, ack->marks);

@@ -181,42 +181,17 @@ bool may_send_new(const struct flow *flow)
 	return flow->nxt < flow->allowed && flow->nxt - flow->una < flow->window;
 }
 
-/* Have the flow told when it has waited for a sister, as the kernel's pacing timer does. */
-static void wait_on(struct sim *sim, struct flow *flow)
-{
-	if (flow->waited_event_ns)
-		return;
-	flow->waited_event_ns = flow->wait_ns;
-	add_event(sim, (struct event){.time = flow->waited_event_ns,
-				      .kind = WAITED,
-				      .owner = flow_index(sim, flow)});
-}
-
 /* Send what the window allows, what was lost first. */
 void send_allowed(struct sim *sim, struct flow *flow)
 {
 	uint64_t seq = flow->first_lost > flow->una ? flow->first_lost : flow->una;
 
-	if (sim->now < flow->wait_ns) {
-		wait_on(sim, flow);
-		return;
-	}
 	for (; flow->lost && flow->in_flight < flow->cwnd; seq++)
 		if (segment_at(flow, seq)->state == LOST)
 			retransmit(sim, flow, seq);
 	flow->first_lost = seq;
 	while (may_send_new(flow) && flow->in_flight < flow->cwnd)
 		send_new(sim, flow);
-}
-
-void waited(struct sim *sim, struct flow *flow)
-{
-	bool idle = flow->una == flow->nxt;
-
-	flow->waited_event_ns = 0;
-	send_allowed(sim, flow);
-	if (idle)
-		rearm_timer(sim, flow);
 }
 
 /* RFC 5681, 4.1, as tcp_cwnd_restart(): half the window for each time-out without sending. */

@@ -12,7 +12,6 @@
  *   recovery            proportional rate reduction                            RFC 6937
  *   the end of a burst  tail loss probes                                       RFC 8985
  *   receivers           every second segment acknowledged, or after 40 ms      RFC 5681
- *   time stamps         of the receivers' own clocks                           RFC 7323
  *   marks               echoed, and answered once per window                   RFC 3168
  *   DCTCP               the share of marked segments, and what it takes away   RFC 8257
  *   CUBIC               with HyStart                                           RFC 9438
@@ -138,12 +137,6 @@ struct sim_options {
 	uint32_t slow_start_after_idle; /* net.ipv4.tcp_slow_start_after_idle */
 	uint32_t mss; /* payload of a full segment, bytes */
 	uint32_t window; /* segments in flight at most, a power of two: what the buffers hold */
-	/*
-	 * 1: the receivers' time stamps count microseconds, of use to the algorithm. Each of their
-	 * clocks has begun at some other time, and goes too fast or too slow by skew at most, in 10^-6.
-	 */
-	uint8_t tcp_usec_ts;
-	uint32_t skew;
 	uint64_t coalescing_ns; /* hosts hear of packets up to that much later, 0: at once */
 	uint64_t join_ns; /* receivers join segments that come within so long (GRO), 0: none */
 	uint32_t levels; /* of priority, each with a queue of its own at a link; 0: one for all */

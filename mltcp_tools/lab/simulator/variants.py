@@ -114,7 +114,6 @@ def simulate_variant(
                 mss=settings.mtu - MSS_BELOW_MTU,
                 join=settings.join_s,
                 coalescing=settings.coalescing_s,
-                tcp_usec_ts=variant.tcp_usec_ts,
                 stop=stop,
                 **of_run(variant),
             )

@@ -84,7 +84,6 @@ def run_across(
         ("a link with loss", experiment.link.loss),
         ("an `mtu` of its own", experiment.link.mtu != MTU),
         ("hosts with a `qdisc`", experiment.link.qdisc != "none"),
-        ("microsecond timestamps", any(variant.tcp_usec_ts for variant in experiment.variants)),
     ):
         if present:
             raise UsageError(

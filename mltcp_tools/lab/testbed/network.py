@@ -34,7 +34,6 @@ from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
 from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.facts import read_sysctl
-from mltcp_tools.kernel.host.routes import routes, set_fine
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.runs.recorder import LinkCounters
 from mltcp_tools.lab.testbed.namespaces import (
@@ -120,13 +119,6 @@ class Namespaces:
         with inside(namespace):
             for key, value in self.sysctls.items():
                 write_sysctl(key, value)
-
-    def stamp_finely(self) -> None:
-        """Have the ends' timestamps count microseconds. HostError before kernel 6.7."""
-        for namespace in {self.receiver, *self.senders}:
-            with inside(namespace):
-                for route in routes():
-                    set_fine(route, True)
 
     def read_back_settings(self) -> dict[str, Any]:
         """`offloads`: per interface those of OFFLOADS that are on; `sysctls`: as set, everywhere.

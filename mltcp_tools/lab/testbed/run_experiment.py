@@ -131,8 +131,6 @@ class _Run(Loop):
         ):
             if repetition == position == 1:
                 self._describe(network)
-            if variant.tcp_usec_ts:
-                network.stamp_finely()
             with self._treatments.begin(variant) as sessions:
                 sessions.network(network)
                 groups = [[sessions.adapt(task) for task in tasks] for tasks in groups]

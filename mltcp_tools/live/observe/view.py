@@ -43,10 +43,9 @@ class JobView:
     latest 10; first_s: median of the first 5; best_s: the time that the fastest tenth stays under.
     overlap: share (0..1) of its communication time, over the latest 20 iterations, in which
     another job of this host communicated too. metadata: the source believed, None without any.
-    queue_us, full_queue_us: the largest of its flows, as they are now. tcp_usec_ts: all of these
-    are of the way ahead alone. gain: what the agent's standing proof found, None without one.
-    before_s: as iteration_s, while the job was only observed; None where that isn't known, or it
-    still is. uid: whose it is, where a follower knows.
+    queue_us, full_queue_us: the largest of its flows, as they are now. gain: what the
+    agent's standing proof found, None without one. before_s: as iteration_s, while the job was only
+    observed; None where that isn't known, or it still is. uid: whose it is, where a follower knows.
     """
 
     id: int
@@ -60,7 +59,6 @@ class JobView:
     metadata: Metadata | None
     queue_us: int = 0
     full_queue_us: int = 0
-    tcp_usec_ts: bool = False
     gain: Gain | None = None
     before_s: float | None = None
     uid: int | None = None

@@ -96,5 +96,4 @@ def _with_queue(view: JobView, flows: Sequence[Flow]) -> JobView:
         view,
         queue_us=max(flow.queue_us for flow in own),
         full_queue_us=max(flow.full_queue_us for flow in own),
-        tcp_usec_ts=all(flow.tcp_usec_ts for flow in own),
     )

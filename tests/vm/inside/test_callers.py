@@ -134,7 +134,6 @@ def test_the_callers_that_may_not(client: Client) -> None:
                     JobParams(mechanisms=("decrease",)),
                     JobParams(slope=2),
                     JobParams(slope=0, intercept=1),
-                    JobParams(shape="concave"),
                 ):
                     with refused(errno.EACCES, "pushier"):
                         own.set_job(1, pushy)
@@ -164,7 +163,6 @@ def test_container_with_net_admin_is_not_trusted(client: Client) -> None:
         for pushy in (
             JobParams(mechanisms=("decrease",)),
             JobParams(slope=4, intercept=4),
-            JobParams(shape="concave"),
         ):
             with refused(errno.EACCES, "pushier"):
                 there.set_job(1, pushy)

@@ -17,6 +17,7 @@ from vm.hostile import PROGRAMS, Client, elsewhere, exchange, gone, refused
 from vm.loading import SLAB, choose, chosen, connected, disconnect, pair
 
 from mltcp_tools.kernel.backends import genl
+from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.congestion_controls import offered_by
 from mltcp_tools.lab.testbed.namespaces import sysctls_set, write_sysctl
 
@@ -64,39 +65,19 @@ def test_a_connection_in_every_state(client: Client, family: int) -> None:
     assert gone(client)
 
 
-def test_fresh_connection_has_no_state_until_pause_after_burst(client: Client) -> None:
-    delayed_ack_s = 0.1  # and more than a pause
-    with pair("mltcp_cubic") as (sender, peer):
-        for _ in range(10):
-            exchange(sender, peer, 1)
-            time.sleep(delayed_ack_s)
-        assert client.flows() == []
-        sender.sendall(bytes(30_000))  # at once: between messages a slow machine pauses
-        assert len(peer.recv(30_000, socket.MSG_WAITALL)) == 30_000
-        time.sleep(delayed_ack_s)
-        exchange(sender, peer, 1)
-        (flow,) = client.flows()
-        assert (flow.state, flow.job_id, flow.active) == ("established", 0, False)
-        choose(sender, "reno")
-        assert client.flows() == []
-        choose(sender, "mltcp_cubic")  # not fresh: it has sent much
-        (flow,) = client.flows()
-    assert gone(client)
-
-
-def test_defaults_that_change_end_what_is_fresh(client: Client) -> None:
-    """Of a flow with a known gap each pause is the end of an iteration."""
-    gap = Path("/sys/module/tcp_mltcp/parameters/gap_us")
-    with pair("mltcp") as (sender, peer):
-        exchange(sender, peer, 1)
-        before = gap.read_text()
-        gap.write_text("1000")
-        try:
-            time.sleep(0.1)
-            exchange(sender, peer, 1)
-            assert len(client.flows()) == 1
-        finally:
-            gap.write_text(before)
+@pytest.mark.parametrize("name", ["mltcp", "mltcp_reno", "mltcp_cubic"])
+@pytest.mark.parametrize("mechanisms", [None, ("increase", "yield")])
+def test_choosing_the_same_name_again_changes_nothing(
+    client: Client, name: str, mechanisms: tuple[str, ...] | None
+) -> None:
+    with pair(name) as (sender, peer):
+        if mechanisms:
+            client.set_job(1, JobParams(mechanisms=mechanisms))
+            client.tag(sender.fileno(), 1)
+        exchange(sender, peer, 3)
+        (before,) = client.flows()
+        choose(sender, name)
+        assert client.flows() == [before]
     assert gone(client)
 
 

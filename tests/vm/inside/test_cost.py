@@ -42,13 +42,12 @@ BOUNDS = {
     Variant("mltcp_cubic", "cubic", True): 1.05,
 }
 """Times the base's, of the cheapest twentieth of ACKs: the median is of another kind of ACK where a
-run loses otherwise. A flow without a job costs nothing. The others take what counting takes, and
-mltcp a second indirect call for each ACK and a look at the delay. The bases vary by 0.02."""
+run loses otherwise. All take what counting takes, and an indirect call for each ACK; flows that may
+yield a look at the delay. The bases vary by 0.02."""
 
-SHORT = {"connect": (9, 200, 1.016), "request": (9, 100, 1.012)}
-"""Rounds, how many in each, and times the base's at most, with the module's at both ends. Such
-connections have no state; what is counted is that none is needed. The bases' rounds vary by 0.01
-from one to the next."""
+SHORT = {"connect": (9, 200, 1.03), "request": (9, 100, 1.03)}
+"""Rounds, how many in each, and times the base's at most, with the module's at both ends. These
+connections get state, and give it back. The bases' rounds vary by 0.01 from one to the next."""
 
 BASES = {"mltcp_reno": "reno", "mltcp": "reno", "mltcp_cubic": "cubic"}
 

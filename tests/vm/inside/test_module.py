@@ -147,7 +147,7 @@ def test_bulk_transfer(backend: Backend, name: str) -> None:
     size = 5_000_000
     with bottleneck() as network, connection(network, name) as sender:
         send_burst(sender, size)
-        backend.untag(sender.fileno())  # it may still be fresh
+        backend.untag(sender.fileno())
         (flow,) = backend.flows()
         assert (flow.congestion_control, flow.active, flow.gain) == (name, False, 1.0)
         info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)

@@ -118,11 +118,11 @@ def test_flows_that_are_there_follow_at_their_next_burst(client: Client) -> None
             client.set_rule(folder, 1)
             burst(sender, peer)
             burst(by_hand, by_hand_peer)
-            assert jobs_of_flows(client) == [1, 2]  # what was set by hand stays; one is fresh
+            assert jobs_of_flows(client) == [0, 1, 2]  # what was set by hand stays; one is idle
             client.delete_rule(os.fstat(folder).st_ino)
             burst(sender, peer)
             burst(by_hand, by_hand_peer)
-            assert jobs_of_flows(client) == [0, 2]
+            assert jobs_of_flows(client) == [0, 0, 2]
             client.set_rule(folder, 1)
             burst(sender, peer)
             client.untag(sender.fileno())

@@ -222,11 +222,11 @@ def test_defaults_become_parameters_of_the_module() -> None:
     told = kmod.module_arguments(JobParams(total_bytes=7, gap_s=1e-9, slope=0.0004))
     assert told == [
         *("slope=0", "intercept=250", "keep_min=500", "keep_max=875"),
-        *("yield_min=400", "yield_max=1000", "total_bytes=7", "gap_us=1"),
+        *("yield_min=600", "yield_max=1000", "total_bytes=7", "gap_us=1"),
     ]
     assert "gap_us=0" in kmod.module_arguments(JobParams())
-    for unfit in (JobParams(shape="concave"), JobParams(mechanisms=())):
-        with pytest.raises(UsageError, match="neither shape nor mechanisms"):
+    for unfit in (JobParams(mechanisms=("increase",)), JobParams(mechanisms=())):
+        with pytest.raises(UsageError, match="no mechanisms"):
             kmod.module_arguments(unfit)
 
 

@@ -16,7 +16,6 @@ from mltcp_tools.kernel.backends.base import (
     GAIN_MAX,
     GAP_MAX_S,
     KEEP_MAX,
-    SHAPES,
     TOTAL_MAX,
     Job,
     JobParams,
@@ -47,12 +46,9 @@ def test_constants_are_the_headers() -> None:
     assert uapi.to_fixed(KEEP_MAX) == lib.MLTCP_KEEP_MAX
     assert lib.MLTCP_TOTAL_MAX == TOTAL_MAX
     assert lib.MLTCP_GAP_MAX_NS == GAP_MAX_S * 1e9
-    assert uapi.ANY_TWO_WAY == lib.MLTCP_ANY_TWO_WAY
+    assert uapi.ANY_BIDIRECTIONAL == lib.MLTCP_ANY_BIDIRECTIONAL
     rules = (source_root() / "kmod" / "rules.h").read_text()
     assert f"#define MLTCP_RULE_PORTS {uapi.RULE_PORTS}\n" in rules
-    assert len(SHAPES) == lib.MLTCP_SHAPE_COUNT
-    shapes = re.findall(r"MLTCP_SHAPE_(\w+),", header)
-    assert [name.lower().replace("_", "-") for name in shapes] == list(SHAPES)
     for name in ("NAME", "GROUP"):
         assert f'#define MLTCP_GENL_{name} "{getattr(uapi, f"GENL_{name}")}"' in header
 
@@ -91,7 +87,6 @@ def test_params_survive_the_way_to_the_kernel_and_back(mechanisms: tuple[str, ..
         gap_s=0.17,
         slope=4.0,
         intercept=0.3,
-        shape="reciprocal",
         mechanisms=mechanisms,
         yield_min=0.1,
     )
@@ -105,7 +100,8 @@ def test_the_netlink_specification_is_the_headers() -> None:
     described = [operations] + [
         [entry["name"] for entry in each["attributes"]] for each in spec["attribute-sets"]
     ]
-    assert [[name for name in each if name != "pad"] for each in described] == [
+    unused = {"pad", "reserved"}
+    assert [[name for name in each if name not in unused] for each in described] == [
         [each.name.lower().replace("_", "-") for each in numbered] for numbered in NETLINK.values()
     ]
 
@@ -142,7 +138,7 @@ def test_the_netlink_specifications_types_are_those_in_c() -> None:
         each["name-prefix"].removeprefix("mltcp-") + entry["name"]: {entry["type"]}
         for each in spec["attribute-sets"]
         for entry in each["attributes"]
-        if entry["type"] != "pad"
+        if entry["type"] not in ("pad", "unused")
     }
     types = types_in_c()
     assert types.pop("a-pad") == {"pad"}
@@ -169,7 +165,6 @@ def test_parameters_are_the_structs_fields() -> None:
         {"keep_min": 0.9},
         {"keep_max": 1.0},
         {"yield_min": -0.1},
-        {"shape": "round"},
         {"mechanisms": ("magic",)},
     ],
 )

@@ -44,7 +44,7 @@ neighbours:
   - {name: rpc, cc: variant, size: 20kB, think: 30ms, jitter: 20%}
 variants:
   cubic: {cc: cubic}
-  steep: {cc: mltcp, slope: 2, intercept: 0.5, shape: quadratic, mechanisms: [increase, yield]}
+  steep: {cc: mltcp, slope: 2, intercept: 0.5, mechanisms: [increase, yield]}
 baseline: steep
 iterations: 60
 repetitions: 2
@@ -87,7 +87,6 @@ def test_every_field_is_read() -> None:
     assert experiment.variants[1].parameters == {
         "slope": 2.0,
         "intercept": 0.5,
-        "shape": "quadratic",
         "mechanisms": ("increase", "yield"),
     }
     assert experiment.neighbours == (
