@@ -126,7 +126,7 @@ def conflict_sentence(found: Sequence[Conflict], gpu_hours: float, unknown: bool
     unfit = sum(each.remedies[1].startswith("none") for each in found)
     saved = sum(each.remedies[2].startswith("saves") for each in found)
     cost = sum(each.remedies[2].startswith("costs") for each in found)
-    worst = counted(len(found), "worst conflict")
+    worst = "worst conflict" if len(found) == 1 else f"{len(found)} worst conflicts"
     return (
         f"The {worst} lost {lost:,.2f} GPU hours, {lost / gpu_hours:.2%} of all. Free servers would"
         f" have avoided {placed}, time shifts {shifted}; no shift helps in {unfit}. MLTCP shortens"
