@@ -314,6 +314,16 @@ def test_veth_without_gro_is_served_by_tc_or_named(mode: str) -> None:
     assert all("ethtool -K eth0 gro on" in each for each in said), said
 
 
+def test_ranks_behind_one_port_of_xdp_are_served_by_tc() -> None:
+    arrays = [values(rank, 100_000, Kind.FLOAT32) for rank in range(3)]
+    with star(2, "xdp") as (net, name):
+        results = run_ranks(
+            net, lambda s, r: (reduced(s, arrays[r]), counters(name)), workers=(0, 0, 1)
+        )
+    assert_sums([result for result, _ in results], arrays)
+    assert all(counted["results"] > 0 and not counted["refused"] for _, counted in results)
+
+
 def switch_off_gro(interface: str) -> None:
     with closing(Ethtool()) as ethtool:
         state = ethtool.get_features(interface)

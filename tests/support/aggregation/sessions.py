@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mltcp_tools.collectives.session import PORT, Endpoint, Session
@@ -17,7 +17,7 @@ def run_ranks(
     work: Callable[[Session, int], Any],
     *,
     job: str = "job",
-    workers: range | None = None,
+    workers: Sequence[int] | None = None,
     token: str = "",
     **options: Any,
 ) -> list[Any]:
