@@ -3,13 +3,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from mltcp_tools.kernel.backends.base import JobParams
-from mltcp_tools.kernel.backends.params import params_fields
 from mltcp_tools.kernel.native.constants import constant
 from mltcp_tools.kernel.native.extension import extension
-from mltcp_tools.lab.experiments.treatments import RatesSettings
 
 NAMES = ("ONE", "GAIN_MAX", "KEEP_MAX", "TOTAL_MAX", "GAP_MAX_NS", "MECHANISMS_DEFAULT")
 RATES = ("TARGET_US", "LOW", "ADD_BYTES")
@@ -27,20 +22,4 @@ def test_constants_are_what_the_compiler_says() -> None:
     )
     assert {name: constant(name) for name in names} == {
         name: getattr(library, name)() for name in names
-    }
-
-
-def test_the_defaults_reach_the_kernel_as_they_stand_in_c() -> None:
-    fields = params_fields(JobParams())
-    assert {name: fields[name.lower()] for name in DEFAULTS} == {
-        name: pytest.approx(constant(f"DEFAULT_{name}"), abs=2) for name in DEFAULTS
-    }
-
-
-def test_feedback_starts_from_what_the_program_starts_from() -> None:
-    assert RatesSettings().fields() == {
-        "target_us": constant("RATE_DEFAULT_TARGET_US"),
-        "low": constant("RATE_DEFAULT_LOW"),
-        "add_bytes": constant("RATE_DEFAULT_ADD_BYTES"),
-        "host": 0,
     }

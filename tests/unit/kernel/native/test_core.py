@@ -103,13 +103,6 @@ def test_keeping_nothing_keeps_the_minimum_window_at_any_ratio() -> None:
         assert lose(flow, 100, 50) == lib.MLTCP_CWND_MIN
 
 
-@given(st.integers(0, U32), st.integers(0, lib.MLTCP_KEEP_MAX))
-def test_a_loss_never_leaves_less_than_the_smallest_window(cwnd: int, keep: int) -> None:
-    flow = make_flow()
-    flow.keep = keep
-    assert lose(flow, cwnd, 77) >= min(lib.MLTCP_CWND_MIN, 77)
-
-
 @pytest.mark.parametrize(
     ("flight", "left"), [(100, 87), (200, 87), (60, 52), (57, 50), (10, 50), (0, 50)]
 )
@@ -240,16 +233,6 @@ def test_yield_time_counts_from_the_first_pause() -> None:
     assert 390_000 < flow.idle_us <= 400_000
 
 
-def test_a_flow_yields_no_longer_than_it_was_idle() -> None:
-    params, flow = make_params(gap_ns=100 * MS), make_flow()
-    flow.delay.full_us = 1000
-    ack(flow, params, 0, 0)
-    see_queue(flow, 2000)
-    assert lib.mltcp_must_yield(flow)
-    ack(flow, params, 101 * MS, 0)
-    assert not lib.mltcp_must_yield(flow)
-
-
 def run_iteration(flow: Any, start: int, rtts_us: list[int]) -> bool:
     """One iteration after a gap of 100 ms, an ACK every 60 ms; whether the flow yielded in it."""
     params = make_params(gap_ns=100 * MS)
@@ -334,25 +317,6 @@ def test_flow_of_receiving_host_does_not_yield(rx: int, tx: int, bidirectional: 
 def test_what_a_host_receives_is_counted_without_its_acks() -> None:
     assert lib.mltcp_host_kib(1000 * 1448 + 1000 * 112, 1000) == 1448 * 1000 // KIB
     assert lib.mltcp_host_kib(1000 * 52, 1000) == (-1000 * 60 // KIB) & U32
-
-
-def test_host_receipts_are_counted_once_a_ms_for_all_cpus() -> None:
-    """One of them may have the ACK that came before the other's, who has counted already."""
-    counted = 500 * MS
-    assert not lib.mltcp_host_is_due(counted, counted - 1000)
-    assert not lib.mltcp_host_is_due(counted, counted + MS - 1)
-    assert lib.mltcp_host_is_due(counted, counted + MS)
-
-
-@pytest.mark.parametrize("fields", [{"total_bytes": 0, "gap_ns": 0}, {"mechanisms": INCREASE}])
-def test_flow_that_ignores_host_receipts_never_asks_for_them(fields: dict[str, int]) -> None:
-    mechanisms = fields.pop("mechanisms", ALL)
-    params, flow = make_params(**fields), make_flow()
-    for number in range(1, 4):
-        now = number * 200 * MS
-        ack(flow, params, now, 100_000 * 3**number, now - 1, mechanisms=mechanisms)
-        assert flow.iteration == number
-    assert not flow.flags & lib.MLTCP_HOST_KNOWN
 
 
 def test_flow_without_iterations_decides_100_times_a_second() -> None:

@@ -27,13 +27,6 @@ def test_the_first_ack_opens_iteration_one_with_its_bytes() -> None:
     assert lib.mltcp_sent(flow) == 1500
 
 
-def test_retransmissions_before_tag_are_no_first_iterations() -> None:
-    params, flow = make_params(), make_flow(acked=500, retransmits=40)
-    ack(flow, params, 10 * MS, 2000)
-    flow.retransmits = 43  # what the kernel side notes after each ACK
-    assert flow.retransmits - flow.start_retransmits == 3
-
-
 def test_a_gap_before_sending_again_opens_an_iteration() -> None:
     params, flow = make_params(), make_flow()
     ack(flow, params, 0, 1000)

@@ -106,24 +106,16 @@ def test_the_worst_hop_says_the_largest_word(hops: list[tuple[int, int]]) -> Non
     assert (one > other) == (busier > 0 or (busier == 0 and longer > 0))
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 2.0])
 def test_a_hop_knows_how_busy_it_is(share: float) -> None:
     hop = ffi.new("struct mltcp_hop *")
     step = round(1514 * NS_PER_KIB / 1024 / share)
     said = [lib.mltcp_hop_pass(hop, link(), n * step, 1514) for n in range(1, 500)]
-    assert lib.mltcp_hop_busy(said[-1]) / ONE == pytest.approx(share, abs=0.02)
+    assert lib.mltcp_hop_busy(said[-1]) / ONE == pytest.approx(min(share, 1), abs=0.02)
     # After a long pause nothing is left of what was.
-    last = lib.mltcp_hop_pass(hop, link(), 501 * step + 10**9, 64)
+    last = lib.mltcp_hop_pass(hop, link(), 501 * step + 10**10, 64)
     assert lib.mltcp_hop_busy(last) == 0
     assert last == LEAST_WORD
-
-
-def test_a_hop_with_a_queue_is_always_busy() -> None:
-    hop = ffi.new("struct mltcp_hop *")
-    for n in range(200):
-        said = lib.mltcp_hop_pass(hop, link(), MS + n * 50 * US, 1514)
-    assert lib.mltcp_hop_busy(said) == ONE
-    assert lib.mltcp_hop_queue_us(said) > 1000
 
 
 def test_hop_queue_is_not_resent_for_packets_of_another_cpu() -> None:
@@ -272,14 +264,6 @@ def test_what_hosts_take_is_no_queue() -> None:
     assert flow.state.late_us < 16
 
 
-def test_no_path_takes_more_than_twice_the_window_at_once() -> None:
-    flow = Flow(cwnd=10)
-    flow.hear(MS, 0.0, 0)
-    flow.ack(MS, MSS)
-    flow.ack(MS + 100 * US, 10 * MSS)
-    assert flow.state.window == lib.MLTCP_RATE_STEP * 10 * MSS
-
-
 def test_it_goes_on_from_what_a_loss_has_left() -> None:
     flow = Flow(cwnd=20)
     flow.hear(MS, 1.0, 100)
@@ -414,12 +398,6 @@ def test_a_guess_is_a_hops_word(queue_us: int, min_rtt_us: int, kib_ns: int) -> 
     certain = queue_us > max(50, min_rtt_us // 16)
     assert lib.mltcp_hop_busy(said) / ONE == pytest.approx(1 if certain else 2 / 3, abs=0.01)
     assert lib.mltcp_hop_queue_us(said) <= queue_us
-
-
-@given(st.integers(4, 10**6), st.integers(0, 10**10))
-def test_four_packets_ask_in_a_round_trip(rtt_us: int, since_ns: int) -> None:
-    asks = lib.mltcp_rate_asks(10**12 + since_ns, 10**12, rtt_us)
-    assert bool(asks) is (4 * since_ns >= rtt_us * 1000)
 
 
 def test_slots_are_kept_while_they_are_used() -> None:
