@@ -131,12 +131,6 @@ def test_an_agent_that_no_longer_looks_is_seen_by_its_timestamp(
         assert metrics.registry.get_sample_value(name) == 1001.0
 
 
-def test_help_texts_are_the_same_in_all_versions() -> None:
-    with Metrics(own_address(), Loaded([], [], [])) as metrics:
-        texts = {each.name: each.documentation for each in metrics.registry.collect()}
-    assert texts == HELP
-
-
 def test_what_was_unloaded_is_published_as_stale() -> None:
     class Gone(Loaded):
         def is_present(self) -> bool:
@@ -171,12 +165,6 @@ def test_an_address_that_is_taken_is_said(served: tuple[Metrics, str]) -> None:
     assert parse_address("[::1]:9477") == ("::1", 9477)
     with pytest.raises(HostError, match="can't serve metrics"):
         Metrics(served[1], Loaded([], [], []))
-
-
-def test_the_command_prints_the_alerts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["agent", "--print", "alerts"]) == 0
-    (group,) = yaml.safe_load(capsys.readouterr().out)["groups"]
-    assert [each["alert"] for each in group["rules"]] == list(ALERTS_OF)
 
 
 needs_prometheus = pytest.mark.skipif(
@@ -314,24 +302,3 @@ ALERTS_OF = (
     "MltcpJobSlower",
     "MltcpJobCollides",
 )
-
-
-HELP = {
-    "mltcp_job_iteration_seconds": "Duration of the iterations of a job on this host.",
-    "mltcp_job_acknowledged_bytes": "Bytes acknowledged in the job's iterations.",
-    "mltcp_job_retransmitted_segments": "Segments retransmitted in the job's iterations.",
-    "mltcp_job_yields": "Times that the job's flows yielded.",
-    "mltcp_job_flows": "Connections of the job on this host.",
-    "mltcp_job_communication_ratio": "Share of the latest iteration in which the job communicated.",
-    "mltcp_job_overlap_ratio": "Share of its communication that overlaps with another job's.",
-    "mltcp_job_confidence_ratio": "Confidence in the job's known period, between 0 and 1.",
-    "mltcp_job_gain_ratio": "Share by which iterations are shorter than without mltcp.",
-    "mltcp_job_gain_low_ratio": "Lower end of the gain's 95 % confidence interval.",
-    "mltcp_job_gain_high_ratio": "Upper end of the gain's 95 % confidence interval.",
-    "mltcp_job_gain_rounds": "Valid rounds that the gain was computed from.",
-    "mltcp_agent_events_lost": "Iterations of flows that were lost before they were read.",
-    "mltcp_agent_last_update_timestamp_seconds": "Unix time of the agent's latest update.",
-    "mltcp_backend_info": "1; the build of MLTCP in the kernel, and the agent's.",
-    "mltcp_backend_sockets": "Sockets of each loaded congestion control.",
-    "mltcp_backend_stale": "1 if the build in the kernel isn't the agent's, or none is.",
-}

@@ -44,14 +44,11 @@ def seen(process: Process, *names: str) -> Environments:
     [
         ("plain", "/", "plain"),
         (r"{cgroup:job_(\d+)}", "/slurm/uid_7/job_123/step_0", "123"),
-        (r"slurm-{cgroup:job_\d+}", "/slurm/job_123", "slurm-job_123"),
-        (r"{cgroup:job_(\d{2,})}", "/slurm/job_123", "123"),
         (r"{cgroup:job_(\d+)}", "/system.slice", ""),
         ("{cgroup:(x)?/}", "/", ""),
         (r"{cgroup:.*}", "/" + "n" * 64, ""),  # longer than names are
         ("{pod}", PODS, "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"),
         ("{pod}", "/", ""),
-        ("{env:NO_SUCH_VARIABLE}", "/", ""),
     ],
 )
 def test_names(template: str, cgroup: str, name: str) -> None:
@@ -74,10 +71,7 @@ STEP = "/system.slice/slurmstepd.scope/job_123/step_0"
         (r"{cgroup:job_(\d)\d.*}", f"{STEP}/user/task_0", STEP.removesuffix("/step_0")),
         (r"{cgroup:job_\d+}", STEP, STEP.removesuffix("/step_0")),
         ("{pod}", PODS, PODS.removesuffix("/cri-x.scope")),
-        (r"{pod}-{cgroup:job_(\d+)}", f"{PODS}/job_7/task_0", f"{PODS}/job_7"),
         (r"{cgroup:job_(\d+)}", "/system.slice", ""),
-        ("{env:PATH}", STEP, ""),
-        ("plain", STEP, ""),
     ],
 )
 def test_place_is_the_cgroup_that_gives_the_name(template: str, cgroup: str, place: str) -> None:
@@ -114,10 +108,8 @@ def test_the_environment_of_the_process() -> None:
         ("", False, False),
         ("", True, True),
         ("off", False, True),
-        ("OFF", True, True),
         ("on", False, False),
         ("on", True, False),
-        ("perhaps", False, False),
         ("perhaps", True, True),
     ],
 )
@@ -143,12 +135,10 @@ def test_slurms_prolog_understands_what_the_agent_does(word: str, tmp_path: Path
     ("wrong", "why"),
     [
         ("{host}", "none of"),
-        ("{env:}", "none of"),
         ("{pod:x}", "none of"),
         ("{cgroup:(}", "not a regular expression"),
         ("{cgroup:(a)(b)}", "2 groups"),
         ("{cgroup:x", "nothing closes"),
-        ("n" * 64, "63 printable bytes"),
     ],
 )
 def test_what_is_no_template(wrong: str, why: str) -> None:

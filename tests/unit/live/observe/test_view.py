@@ -196,15 +196,11 @@ def entry(**changes: object) -> dict[str, object]:
     [
         {"schema": "mltcp-followed/2"},
         {"pid": 1},
-        {"start_ticks": 1},
-        {"written_s": 0},
         {"written_s": 1e12},
         {"written_s": "now"},
         {"jobs": 5},
         entry(id="3"),
-        entry(iterations=True),
         entry(iteration_s=float("nan")),
-        entry(best_s="fast"),
         entry(metadata={}),
     ],
 )

@@ -29,13 +29,3 @@ def test_the_document_is_json_and_has_every_round(found: Conducted) -> None:
     assert sum(bool(each["discarded"]) for each in document["rounds"]) == 1
     assert [each["job"] for each in document["jobs"]] == ["a<b", "c"]
     assert document["jobs"][0]["change"]["mean"] == pytest.approx(-0.08, abs=0.02)
-
-
-def test_rows_pair_the_variants_of_each_job(found: Conducted) -> None:
-    table = text.rows(found)
-    assert [(str(row[0]), row[1]) for row in table] == [
-        ("a<b", "cubic"),
-        ("", "mltcp"),
-        ("c", "cubic"),
-        ("", "mltcp"),
-    ]
