@@ -21,7 +21,6 @@ DOCUMENTS = sorted(
     if not path.relative_to(CHECKOUT).parts[0].startswith((".", "runs"))
 )
 READMES = [path for path in DOCUMENTS if path.name == "README.md"]
-PACKAGE = CHECKOUT / "mltcp_tools"
 COMMANDED = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"] + sorted(
     path
     for wing in ("bpf", "kmod", "mltcp_tools", "vagrant")
@@ -156,21 +155,6 @@ def test_commands_and_options_in_documents_exist() -> None:
         if (words := unknown_words(line))
     ]
     assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("load --ensure mltcp", []),
-        ("testbed run headline --variants cubic", []),
-        ("COMMAND --anything", []),
-        ("prioritise --host a", ["prioritise"]),
-        ("testbed rum four-jobs", ["rum"]),
-        ("load --insure mltcp", ["--insure"]),
-    ],
-)
-def test_a_command_line_is_compared_with_the_commands(line: str, words: list[str]) -> None:
-    assert unknown_words(line) == words
 
 
 def test_names_of_tests_are_at_most_60_characters() -> None:

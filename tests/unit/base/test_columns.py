@@ -13,7 +13,6 @@ import pytest
 
 from mltcp_tools.base.columns import Cell, Column, render
 from mltcp_tools.cli import connections, flows, jobs, watch
-from mltcp_tools.cli.main import COMMANDS, SECTIONS
 from mltcp_tools.cli.text import styled
 
 COLUMNS = (
@@ -41,7 +40,6 @@ def test_columns_align() -> None:
         (47, ["JOB", "TIME", "SOURCE", "CHANGE"]),
         (46, ["JOB", "TIME", "CHANGE"]),
         (30, ["JOB", "TIME"]),
-        (16, ["JOB", "TIME"]),
     ],
 )
 def test_narrow_terminals_get_fewer_columns(width: int, titles: list[str]) -> None:
@@ -99,9 +97,3 @@ def on_a_terminal(**environment: str) -> str:
 def test_no_color_is_honoured() -> None:
     assert "\x1b[" in on_a_terminal()
     assert "\x1b[" not in on_a_terminal(NO_COLOR="1")
-
-
-def test_every_command_is_in_one_group_of_help() -> None:
-    grouped = [name for names in SECTIONS.values() for name in names]
-    assert sorted(grouped) == sorted(COMMANDS)
-    assert len(SECTIONS) == 4

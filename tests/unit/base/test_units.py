@@ -27,15 +27,12 @@ from mltcp_tools.base.units import (
     [
         (parse_bytes, "2.5MB", 2_500_000),
         (parse_bytes, "64 KiB", 65_536),
-        (parse_bytes, "1.1kB", 1100),
         (parse_bytes, "0", 0),
-        (parse_bytes, 0, 0),
         (parse_rate, "200mbit", 200_000_000),
         (parse_rate, "2.5 Gbit/s", 2_500_000_000),
         (parse_seconds, "340ms", 0.34),
         (parse_seconds, "2min", 120.0),
         (parse_seconds, "1.5e-3s", 0.0015),
-        (parse_seconds, "0", 0.0),
     ],
 )
 def test_quantities_are_read(parse: Callable[[object], float], text: str, value: float) -> None:
@@ -48,12 +45,9 @@ def test_quantities_are_read(parse: Callable[[object], float], text: str, value:
         (parse_bytes, "2.5", "has no unit"),
         (parse_bytes, 2_500_000, "has no unit"),
         (parse_bytes, "30Mb", "is not a size"),  # megabits, to many
-        (parse_bytes, "30mb", "is not a size"),
-        (parse_bytes, "30mbit", "is not a size"),
         (parse_bytes, "2.5B", "is not a whole number of bytes"),
         (parse_bytes, "-1MB", "is not a size"),
         (parse_rate, "200", "has no unit"),
-        (parse_rate, "200Mb", "is not a rate"),
         (parse_rate, "25MB/s", "is not a rate"),
         (parse_seconds, "170", "has no unit"),
         (parse_seconds, 0.17, "has no unit"),
@@ -83,11 +77,8 @@ def test_what_is_shown_is_read(number: int, factor: int) -> None:
     "words",
     [
         ("load", "--gap", "170"),
-        ("load", "--burst-bytes", "2.5"),
-        ("attach", "1", "--job", "a", "--gap", "170"),
         ("attach", "1", "--job", "a", "--burst-bytes", "2500000"),
         ("simulate", "four-jobs", "--trace", "2"),
-        ("lab", "emulate", "client", "host", "--trace", "2"),
         ("lab", "record", "-o", "run", "--duration", "60"),
         ("lab", "profile", "--pcap", "x", "--near", "1"),
     ],

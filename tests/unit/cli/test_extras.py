@@ -81,9 +81,6 @@ def test_another_package_is_our_mistake(lacking, capsys, package):
     ("package", "extra", "arguments"),
     [
         ("numpy", "report", ["report", "nowhere"]),
-        ("numpy", "report", ["simulate", "four-jobs"]),
-        ("numpy", "plan", ["plan", "coflows", "nowhere.yaml"]),
-        ("numpy", "clusters", ["cluster", "ask", "nowhere.yaml"]),
         ("scapy", "capture", ["lab", "profile", "--pcap", __file__]),
         ("torch", "collectives", ["collectives", "bench"]),
     ],

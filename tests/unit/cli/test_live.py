@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from support.watched_backend import Told, WatchedBackend, event
 
-from mltcp_tools.base.units import counted
 from mltcp_tools.cli import connections, flows, watch
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Flow, IterationEvent, Job
@@ -68,11 +67,6 @@ def test_ps_with_nothing_to_show_says_so(
     assert main(["connections"]) == 0
     err = capsys.readouterr().err
     assert "has a training library loaded; name others" in err
-
-
-def test_one_is_not_several() -> None:
-    assert counted(1, "connection") == "1 connection"
-    assert [counted(number, "job") for number in (0, 2)] == ["0 jobs", "2 jobs"]
 
 
 def flow(cookie: int, queue_us: int, bidirectional: bool = False) -> Flow:

@@ -67,20 +67,6 @@ def test_what_can_be_given_again_can_be_given_with_commas() -> None:
                 assert option.callback is not None, f"mltcp {words} {name}"
 
 
-def test_job_is_the_name_of_a_job_in_every_command() -> None:
-    found = [words for words, command in COMMANDS.items() if "--job" in options(command)]
-    assert {"attach", "detach", "lab record", "lab profile", "lab emulate client"} <= set(found)
-    for words in found:
-        metavar = options(COMMANDS[words])["--job"].metavar
-        assert metavar in (None, "NAME", "NAME,…", "NAME[=TARGET],…"), words
-
-
-def test_what_is_written_to_a_file_is_written_with_o() -> None:
-    for words, command in COMMANDS.items():
-        if "--output" in options(command) or "--html" in options(command):
-            assert "-o" in options(command), words
-
-
 NUMBERS = {
     *("--port", "--seed", "--iterations", "--repetitions", "--attempts", "--repeats", "--rounds"),
     *("--flows", "--bursts", "--levels", "--namespaces", "--inference", "--tenants", "--draws"),
@@ -95,18 +81,6 @@ def test_every_number_with_a_unit_is_written_with_it() -> None:
         for name, option in options(command).items():
             if isinstance(option.type, plain):
                 assert name in NUMBERS, f"mltcp {words} {name}: give it a unit, or add it there"
-
-
-def test_a_name_means_one_thing() -> None:
-    found = {
-        name: {
-            words: options(each)[name] for words, each in COMMANDS.items() if name in options(each)
-        }
-        for name in ("--trace", "--policy")
-    }
-    # Time between samples of TCP's state, and a cluster's schedulers.
-    assert {option.type.name for option in found["--trace"].values()} == {"time"}
-    assert {words.split()[0] for words in found["--policy"]} == {"cluster"}
 
 
 @pytest.mark.parametrize("mtu", ["1500", "100B", "9217B", "1MB"])
@@ -167,11 +141,6 @@ def test_plans_and_recordings_for_programs(
     shown = json.loads(capsys.readouterr().out)
     assert shown["run"] == str(folder)
     assert shown["iterations"]["a"] >= 5
-
-
-def test_a_run_takes_a_matrix_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["testbed", "run", "four-jobs", "--only", "x"]) == 2
-    assert "--only names scenarios of a matrix, and four-jobs is none" in capsys.readouterr().err
 
 
 def examples(command: click.Command) -> list[list[str]]:

@@ -3,15 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
-import lzma
-import struct
-import subprocess
-
-import pytest
-from vms.common import VmError
-from vms.initramfs import CpioArchive
-from vms.kernels import unpack_kernel
 from vms.log import panic, problems
 
 BROKEN = """\
@@ -52,34 +43,3 @@ def test_every_complaint_of_a_kernel_is_found() -> None:
     assert problems(BROKEN + WELL) == BROKEN.splitlines()
     assert panic(BROKEN) == "Fatal exception in interrupt"
     assert panic(WELL) is None
-
-
-def image(payload: bytes) -> bytes:
-    """A bzImage of one sector of setup code, then some code, then the packed kernel."""
-    head = bytearray(1024)
-    head[0x1F1] = 1
-    struct.pack_into("<II", head, 0x248, 16, len(payload))
-    return bytes(head) + bytes(16) + payload
-
-
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-def test_a_kernel_is_unpacked_and_what_follows_it_ignored(pack) -> None:
-    kernel = b"\x7fELF" + bytes(5000)
-    assert unpack_kernel(image(pack(kernel) + struct.pack("<I", len(kernel)))) == kernel
-
-
-def test_a_kernel_packed_otherwise_is_refused() -> None:
-    with pytest.raises(VmError, match="packed in a way"):
-        unpack_kernel(image(b"BZh9"))
-
-
-def test_an_archive_is_what_cpio_reads(tmp_path) -> None:
-    archive = CpioArchive()
-    archive.add("folder", 0o40755)
-    archive.add("folder/odd", 0o100644, b"12345")
-    archive.add("run", 0o100755, b"#!")
-    subprocess.run(
-        ["/bin/busybox", "cpio", "-id"], input=archive.finish(), cwd=tmp_path, check=True
-    )
-    assert (tmp_path / "folder" / "odd").read_bytes() == b"12345"
-    assert (tmp_path / "run").stat().st_mode == 0o100755

@@ -48,7 +48,6 @@ def validate(
         (None, {}, 2),
         ("job_pairs: 3\nbox: generic/ubuntu2204\n", {}, 3),
         ("job_pairs: 3\n", {"MLTCP_JOB_PAIRS": "1"}, 1),
-        ("", {}, 2),
     ],
 )
 def test_vagrantfile_is_valid_with_a_machine_per_job_pair(
@@ -67,7 +66,6 @@ def test_vagrantfile_is_valid_with_a_machine_per_job_pair(
     [
         ("pairs: 3\n", {}, "no such setting: pairs"),
         ("- 3\n", {}, "must be a list of settings"),
-        ("job_pairs: 0\n", {}, "job_pairs must be a whole number from 1"),
         (None, {"MLTCP_MEMORY": "much"}, "memory must be a whole number from 1"),
         ("job_pairs: 101\n", {}, "job_pairs must be at most 100"),
     ],
