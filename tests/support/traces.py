@@ -327,7 +327,7 @@ def terminal(rng: random.Random) -> Iterator[Piece]:
 
 
 def recorded() -> dict[str, list[Piece]]:
-    """The flows that tests/train/record_traces.py recorded, by trace and flow."""
+    """The flows of RECORDED, by trace and flow."""
     found: dict[str, list[Piece]] = {}
     for path in sorted(RECORDED.glob("*.csv")):
         with path.open(encoding="utf-8") as file:
