@@ -234,16 +234,7 @@ def test_interrupted_it_leaves_what_was_measured_and_no_process(bench: Bench) ->
 @pytest.mark.parametrize(
     ("settings", "code", "sentence"),
     [
-        (
-            {"variants": "x: {cc: cubic}", "direction": "both"},
-            2,
-            "across machines jobs can only",
-        ),
-        (
-            {"variants": "x: {cc: cubic, treatment: {time_shifts: {}}}"},
-            2,
-            "a variant with time_shifts",
-        ),
+        ({"variants": "x: {cc: cubic}", "direction": "both"}, 2, "across machines jobs can only"),
         ({"variants": "x: {cc: nosuch}"}, 1, "nosuch"),
         ({"variants": "x: {cc: cubic}", "remote": "no-such-command"}, 1, "no-such-command"),
         ({"variants": "x: {cc: cubic}", "address": "192.0.2.1"}, 3, "no route to 192.0.2.1"),

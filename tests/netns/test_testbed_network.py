@@ -25,7 +25,6 @@ from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network, local_end
 from mltcp_tools.lab.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.lab.testbed.qdiscs import (
     BOTTLENECK,
-    BURST_BYTES,
     add_bottleneck,
     link_counters,
     remove_qdisc,
@@ -89,35 +88,6 @@ def test_network_that_cannot_keep_packet_order_is_refused(
         with pytest.raises(HostError, match="in order"), Network(lock.id, Link(), {}, 1):
             pass
         assert namespaces(lock.id) == []
-
-
-@pytest.mark.parametrize(
-    ("link", "least"),
-    [
-        (Link(1_000_000_000, 300_000, offloads=True), None),
-        (Link(1_000_000_000, 30_000, offloads=True), 4_000_000 // 30_000),
-        (Link(1_000_000_000, 300_000), 4_000_000 // 1_500),
-    ],
-    ids=["whole", "small queue", "segmented"],
-)
-def test_super_packets_stay_whole_where_the_queue_has_room(link: Link, least: int | None) -> None:
-    """least: packets that pass, as none of them is larger than the queue lets it be."""
-    size = 4_000_000
-    with RunLock() as lock, Network(lock.id, link, {}, 1) as network:
-        _send(network, size)
-        came = _packets(network)
-    if least:
-        assert came > least
-    else:
-        assert came < size / BURST_BYTES
-
-
-def _packets(network: Network) -> int:
-    """Packets, whole super-packets each one, that came over the bottleneck to the receiver. A
-    qdisc counts segments."""
-    with inside(network.receiver), IPRoute() as ip:
-        [link] = ip.get_links(ifname=BOTTLENECK)
-        return int(link.get_attr("IFLA_STATS64")["rx_packets"])
 
 
 def _send(network: Network, size: int, back: bool = False) -> None:

@@ -191,34 +191,6 @@ def test_an_mltcp_variant_tags_its_flows_and_keeps_their_events(
     assert "mltcp" in environment["backend"]["loaded"]
 
 
-def test_the_command_reports(experiment: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    options = (
-        "-o",
-        str(folder),
-        "--repetitions",
-        "1",
-        "--variants",
-        "cubic",
-        "--trace",
-        "0",
-        "--json",
-    )
-    done = subprocess.run(
-        command_line("run", str(experiment), *options), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["schema"] == "mltcp-result/1"
-    assert (folder / "report.html").exists()
-    assert "cubic 1/1: " in done.stderr
-    assert len(table(folder, "samples")) == 0
-    again = subprocess.run(
-        command_line("run", str(experiment), *options), capture_output=True, text=True, check=False
-    )
-    assert again.returncode == 2
-    assert "isn't an empty folder" in again.stderr
-
-
 MATRIX = """\
 name: few
 defaults:

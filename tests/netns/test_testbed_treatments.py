@@ -25,7 +25,6 @@ from mltcp_tools.kernel.backends.struct_ops import ZERO, unregister
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.clsact import add_egress
 from mltcp_tools.kernel.host.facts import available_congestion_controls
-from mltcp_tools.kernel.host.programs import module_command
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
@@ -42,7 +41,6 @@ from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
 from mltcp_tools.lab.testbed.run_experiment import run_experiment
 from mltcp_tools.live.priorities.coflows import LEVELS
-from mltcp_tools.live.priorities.controller import Controller
 from mltcp_tools.live.priorities.maps import KnownJob, Maps
 
 PORT = 5001
@@ -57,7 +55,7 @@ variants:
   treated: VARIANT
 iterations: 4
 repetitions: 1
-alone: {iterations: 0}
+alone: {iterations: 2}
 """
 
 
@@ -75,6 +73,7 @@ def left_behind() -> list[str]:
         "{cc: mltcp_int, treatment: {rates: {}}}",
         "{cc: mltcp_int, treatment: {rates: {source: host}}}",
         "{cc: reno, treatment: {priorities: {weight: idle, floor: 2%}}}",
+        "{cc: reno, treatment: {time_shifts: {}}}",
     ],
 )
 def test_a_treated_variant_runs_to_its_end_and_leaves_nothing(tmp_path: Path, variant: str) -> None:
@@ -83,7 +82,8 @@ def test_a_treated_variant_runs_to_its_end_and_leaves_nothing(tmp_path: Path, va
         parse_experiment(EXPERIMENT.replace("VARIANT", variant), "small.yaml"), tmp_path / "run"
     )
     iterations = pd.read_csv(tmp_path / "run" / "iterations.csv")
-    assert iterations.groupby("variant").size().to_dict() == {"reno": 8, "treated": 8}
+    counts = iterations.groupby("variant").size().to_dict()
+    assert counts == {"alone": 2, "reno": 8, "treated": 8}
     assert set(iterations.columns) <= set(COLUMNS["iterations"])
     said = " ".join(load_run(tmp_path / "run").environment["warnings"])
     assert "No feedback arrived" not in said
@@ -242,15 +242,6 @@ def sent_by_level(network: Network) -> list[int]:
     return [found[f"1:{FIRST_CLASS + level & 0xFFFF:x}"] for level in range(LEVELS)]
 
 
-def burst(sock: socket.socket, maps: Maps, job: int) -> None:
-    """Send one burst, and wait until the program has seen all of it."""
-    seen = maps.burst(job)
-    number = seen.number if seen is not None else 0
-    sock.sendall(bytes(BURST))
-    wait_for(lambda: (now := maps.burst(job)) is not None and now.number > number, "its start")
-    wait_for(lambda: (now := maps.burst(job)) is not None and now.sent >= BURST, "its end")
-
-
 @pytest.mark.bpf
 @pytest.mark.parametrize("version", [4, 6])
 def test_packets_take_the_class_of_their_jobs_level(version: int) -> None:
@@ -262,47 +253,6 @@ def test_packets_take_the_class_of_their_jobs_level(version: int) -> None:
         sock.sendall(bytes(1000))
         wait_for(lambda: sent_by_level(network)[3] > before[3], "packets of its level")
         assert sent_by_level(network)[:3] == before[:3]
-
-
-@pytest.mark.bpf
-def test_without_a_controller_all_are_alike() -> None:
-    """It says that it lives, is killed, and its levels hold no longer than half a second."""
-    with prioritised() as (network, maps, folder), connection(network) as sock:
-        maps.set_job(1, KnownJob(BURST, 10_000_000), [socket_cookie(sock.fileno())])
-        controller = subprocess.Popen(
-            module_command("mltcp_tools.live.priorities", str(folder), "none", str(LEVELS))
-        )
-        try:
-            wait_for(lambda: maps.level(1) == 0, "the first level")
-            burst(sock, maps, 1)
-            assert sent_by_level(network)[0] > BURST / 2
-        finally:
-            controller.kill()
-            controller.wait()
-        time.sleep(1.0)
-        assert maps.level(1) == 0  # nobody has put it back; it is out of date
-        before = sent_by_level(network)
-        burst(sock, maps, 1)
-        wait_for(lambda: sent_by_level(network)[-1] > before[-1] + BURST, "the burst")
-        assert sent_by_level(network)[0] == before[0]
-
-
-@pytest.mark.bpf
-def test_the_controller_puts_the_burst_with_less_left_first() -> None:
-    with prioritised() as (network, maps, _), connection(network) as sock:
-        big, small = KnownJob(100 * BURST, 10**11), KnownJob(2 * BURST, 10**11)
-        maps.set_job(1, big, [socket_cookie(sock.fileno())])
-        maps.set_job(2, small, [])
-        controller = Controller(maps, "none", LEVELS)
-        sock.sendall(bytes(1000))
-        wait_for(lambda: maps.burst(1) is not None, "the first burst")
-        assert controller.update() == {1: 0, 2: 1}
-        # The same socket now sends for the other job.
-        maps.set_job(2, small, [socket_cookie(sock.fileno())])
-        sock.sendall(bytes(1000))
-        wait_for(lambda: maps.burst(2) is not None, "the second burst")
-        assert controller.update() == {2: 0, 1: 1}
-        assert (maps.level(1), maps.level(2)) == (1, 0)
 
 
 @pytest.mark.bpf
