@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,12 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connected import holder, with_pid
-from netns.following import BURST, DEFAULT, shown
+from netns.following import DEFAULT
 from netns.own_programs import compile_here
 from netns.trainings import Training, training
 from support.holding_process import FIRST_CC
@@ -215,39 +213,6 @@ def test_records_of_closed_connections_are_forgotten(backend: Backend, mark: str
         wait_for(lambda: follower.step() or not backend.flows(), "closed")
         forget_closed()
         assert StateFiles().read()[0].sockets == ()
-
-
-def test_what_flows_learn_is_shown(
-    backend: Backend, mark: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said: list[str] = []
-    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
-    with training(mark) as job, Follower([rule], backend, said.append) as follower:
-        job.ask("connect")
-        wait_for(lambda: follower.step() or len(backend.flows()) == 2, "attached")
-        job.tell(f"train 1000 0.1 {BURST}")
-        views: list[dict[str, Any]] = []
-
-        def known() -> bool:
-            follower.step()
-            views[:] = json.loads(shown(capsys, "status", "jobs", "--json"))
-            return bool(views and views[0]["metadata"])
-
-        wait_for(known, "a period is shown")
-        (listed,) = views
-        assert listed["metadata"]["source"] == "learned"
-        period_s, gap_s = listed["metadata"]["period_s"], listed["metadata"]["gap_s"]
-        assert period_s > 0.095  # what the job sleeps; a busy host adds to that
-        assert 0.025 < gap_s < period_s
-        assert listed["metadata"]["bytes_per_iteration"] == pytest.approx(BURST, rel=0.02)
-        flows = json.loads(shown(capsys, "status", "flows", "--json"))
-        sizes = [each["learned_bytes"] for each in flows]
-        assert max(sizes) == pytest.approx(BURST, rel=0.02)
-        assert "learned" in shown(capsys, "watch", "--once", "--wait", "0.1s")
-        # Nothing is told to those who know it already.
-        params = backend.jobs()[0].params
-        assert (params.total_bytes, params.gap_s) == (0, 0)
-    assert any("per burst of a flow" in each and "learned: period" in each for each in said)
 
 
 def test_renamed_process_keeps_its_job_and_its_refusal(backend: Backend, mark: str) -> None:

@@ -51,22 +51,6 @@ def test_naming_some_loads_all(backend: Backend) -> None:
     assert backend.load(["mltcp"]).loaded == loaded
 
 
-def test_defaults_are_the_modules_parameters(backend: Backend) -> None:
-    defaults = JobParams(total_bytes=3_000_000_000, gap_s=0.000_000_1, slope=2.5, keep_min=0.25)
-    shown = backend.load(defaults=defaults).details["parameters"]
-    assert shown == {
-        "slope": 2500,
-        "intercept": 250,
-        "keep_min": 250,
-        "keep_max": 875,
-        "yield_min": 600,
-        "yield_max": 1000,
-        "total_bytes": 3_000_000_000,
-        "gap_us": 1,
-        "enabled": 1,
-    }
-
-
 def test_force_leaves_flow_as_base_and_module_until_it_closes(
     backend: Backend,
 ) -> None:

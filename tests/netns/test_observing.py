@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
@@ -58,29 +57,6 @@ def test_short_recording_of_a_silent_job_fails_soon(
         words = ["lab", "record", "-o", str(tmp_path / "run"), "--job", f"a={held.pid}"]
         assert main([*words, "--duration", "2s"]) == 1
     assert "in 10 s its connections moved nothing" in capsys.readouterr().err
-
-
-def test_watching_and_recording_without_an_agent(
-    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with training(mark) as job:
-        job.ask("connect")
-        attached = ["attach", mark, "--job", "alone", "--kind", "all", "--gap", "50ms"]
-        assert main([*attached, "--burst-bytes", "200kB"]) == 0
-        job.tell(f"train 1000 0.1 {BURST}")  # more than are watched, however slow the machine
-        assert main(["lab", "record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
-        assert "iterations of alone" in capsys.readouterr().err
-        views: list[dict[str, Any]] = []
-
-        def watched() -> bool:
-            views[:] = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "1.5s"))
-            return views[0]["iterations"] > 5
-
-        wait_for(watched, "some iterations while it was watched")
-        (view,) = views
-        assert (view["name"], view["flows"], view["metadata"]) == ("alone", 2, None)
-        assert view["iteration_s"] > 0.095
-        detach(job="alone")
 
 
 def test_flows_that_nobody_attached_are_jobs_of_their_own(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -31,14 +30,6 @@ pytestmark = [
 
 CHECKOUT = Path(__file__).parents[2]
 MLTCP = CHECKOUT / ".venv/bin/mltcp"
-ENVIRONMENTS = {
-    "venv": "/usr/bin/python3 -m venv {0} && {0}/bin/pip install -q {1}",
-    "pipx": "/usr/bin/python3 -m venv helper && helper/bin/pip install -q pipx"
-    " && PIPX_HOME={0} PIPX_BIN_DIR={0}/bin helper/bin/pipx install {1}",
-    "uv": "/usr/bin/python3 -m venv helper && helper/bin/pip install -q uv"
-    " && uv venv -q -p /usr/bin/python3 {0} && uv pip install -q -p {0}/bin/python {1}",
-}
-"""Makes an environment in a folder, from a wheel: bin/mltcp."""
 Inside = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -167,32 +158,6 @@ def test_debian_package_without_reports_names_the_right_one(
     finally:
         shutil.rmtree(root / "root/run")
         inside("apt-get", "purge", "-y", "mltcp-tools")
-
-
-@pytest.mark.parametrize("made", ENVIRONMENTS)
-def test_a_wheel_says_the_command_that_brings_reports_there(
-    tmp_path: Path, recorded: Path, made: str
-) -> None:
-    build = [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, CHECKOUT]
-    subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    there = tmp_path / "an environment" if made == "venv" else tmp_path / "environment"
-    environment = os.environ | {"PATH": f"{tmp_path}/helper/bin:/usr/bin:/bin"}
-
-    def shell(command: str) -> None:
-        done = subprocess.run(
-            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done
-
-    shell(ENVIRONMENTS[made].format(shlex.quote(str(there)), wheel))
-    report = [there / "bin/mltcp", "report", recorded]
-    done = subprocess.run(report, capture_output=True, text=True, env=environment)
-    assert done.returncode == 3, done
-    (advice,) = re.findall(r"; run: (.*)\.$", done.stderr)
-    shell(advice)
-    done = subprocess.run(report, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done
 
 
 def umount_proc(root: Path) -> None:

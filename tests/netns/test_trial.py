@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +35,6 @@ COMPUTE_S = 0.03
 """So that forty iterations, the fewest of a period, take half of it."""
 
 ENDLESS = 100_000
-
-VALID = r"^Round \d+: a "
-VOID = r"^Round \d+ is discarded: "
-"""Lines that a trial says of its rounds."""
 
 
 @contextmanager
@@ -205,42 +199,6 @@ def test_a_job_that_ends_ends_the_trial(backend: Backend, mark: str) -> None:
     assert nothing_left(backend)
 
 
-@pytest.mark.full
-def test_a_third_job_that_starts_half_way_discarded_its_round(backend: Backend, mark: str) -> None:
-    many = ("--rounds", "40")  # it is interrupted
-    with job(mark), trial("--job", f"a={mark}", *QUICK, *many, "--json") as process:
-
-        def hear(pattern: str) -> str:
-            assert process.stderr is not None
-            said = []
-            for line in process.stderr:
-                said.append(line)
-                if re.search(pattern, line):
-                    return line
-            raise AssertionError(f"the trial ended without {pattern!r}: {said}")
-
-        discarded = ""
-        while (
-            "Other traffic on lo changed" not in discarded
-        ):  # what else runs here may have discarded it
-            hear(VALID)
-            # After a valid round the next one begins at once.
-            time.sleep(1)
-            with training(mark.replace("mark", "third"), "cc=reno") as third:
-                third.ask("connect")
-                third.tell(f"train {ENDLESS} {COMPUTE_S} {4 * BURST}")
-                discarded = hear(VOID)
-                if "Other traffic on lo changed" in discarded:
-                    # With the third job there in both periods, rounds are valid again.
-                    valid = hear(VALID)
-        process.send_signal(signal.SIGINT)
-        code, found, _ = result(process)
-    numbers = [int(line.split()[1].rstrip(":")) for line in (discarded, valid)]
-    discarded = [bool(found["rounds"][number - 1]["discarded"]) for number in numbers]
-    assert (code, discarded) == (1, [True, False])
-    assert nothing_left(backend)
-
-
 def test_an_agent_lets_its_jobs_be_tried(backend: Backend, mark: str, tmp_path: Path) -> None:
     with agent(tmp_path, rules(mark)) as running, job(mark):
         running.wait_for("attached (reno -> mltcp)")
@@ -256,50 +214,6 @@ def test_an_agent_lets_its_jobs_be_tried(backend: Backend, mark: str, tmp_path: 
         said = running.said()
         assert "by hand" not in said
         assert "given back" not in said
-
-
-@pytest.mark.full
-def test_a_job_for_which_it_is_worse_gets_back_what_it_had(backend: Backend, mark: str) -> None:
-    with (
-        slow_link(f"t{os.getpid()}") as through,
-        # A neighbour that always sends takes what the job's window doesn't claim.
-        job(mark.replace("mark", "greedy"), 0.0, through),
-        job(mark, 0.1, through),
-    ):
-        attached = ["attach", mark, "--job", "a", "--kind", "all", "--cc", "observe"]
-        assert main(attached) == 0
-        (state,) = StateFiles().read()
-        # With mltcp its window grows at a fiftieth of the pace of reno's.
-        params = replace(state.job.params, slope=0.0, intercept=0.02)
-        StateFiles().write(replace(state, job=replace(state.job, params=params)))
-        with trial(
-            "--job", "a", "--phase-time", "30s", "--abort-if-slower", "30%", "--json"
-        ) as process:
-            code, found, err = result(process)
-        assert (code, found["verdict"]) == (1, "stopped"), err
-        assert "right after without: +" in found["ended"]
-        assert "Leave these jobs" in found["in_short"]
-        assert [each.job.params for each in StateFiles().read()] == [params]
-        assert runs(backend) == {"mltcp_reno"}
-        assert main(["detach", "a"]) == 0
-
-
-@pytest.mark.full
-def test_neighbour_that_begins_with_mltcp_is_not_blamed_on_it(backend: Backend, mark: str) -> None:
-    with slow_link(f"t{os.getpid()}") as through, job(mark, 0.1, through):
-        words = ("--job", f"a={mark}", "--phase-time", "40s", "--abort-if-slower", "50%", "--json")
-        with trial(*words) as process:
-            wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
-            with job(mark.replace("mark", "greedy"), 0.0, through):
-                wait_for(lambda: not runs(backend), "its own back", beside=process)
-                assert process.stderr is not None
-                discarded = next(line for line in process.stderr if re.search(VOID, line))
-                process.send_signal(signal.SIGINT)
-                code, found, _ = result(process)
-        assert "right after without" in discarded
-        assert "So something else slowed it down." in discarded
-        assert (code, found["verdict"]) == (1, "short")
-        assert nothing_left(backend)
 
 
 @pytest.mark.full

@@ -348,20 +348,6 @@ def watched(backend: Backend) -> Iterator[tuple[socket.socket, socket.socket, so
 
 
 @only_bpf_full
-def test_watched_socket_asking_for_ecn_reconnects_with_it(
-    backend: Backend,
-) -> None:
-    with watched(backend) as (sender, like, _):
-        for _ in range(2):
-            sender.connect(like.getsockname())
-            with like.accept()[0] as peer:
-                exchange(sender, peer)
-                assert [chosen(each) for each in (sender, peer)] == [NAME] * 2
-                assert flows_of_job(backend) == [(NAME, JOB.id)] * 2
-            disconnect(sender)
-
-
-@only_bpf_full
 @pytest.mark.parametrize("asked", ["1", "2"])
 def test_watched_socket_claims_no_ecn_if_peer_refuses(backend: Backend, asked: str) -> None:
     """dctcp would go by the last peer's answer. Without ECN it has another name."""
@@ -563,13 +549,6 @@ def agree_accurately() -> None:
         write_sysctl(ECN, "3")
 
 
-@pytest.fixture
-def accurate_ecn() -> Iterator[None]:
-    with tcp_ecn("1"):
-        agree_accurately()
-        yield
-
-
 @only_bpf_full
 @pytest.mark.parametrize("accurate_there", [False, True])
 def test_a_rule_agrees_to_ecn_as_the_connections_namespace_does(
@@ -586,21 +565,6 @@ def test_a_rule_agrees_to_ecn_as_the_connections_namespace_does(
         ends = stack.enter_context(ends_in(path, "reno"))
         assert [chosen(each) for each in ends] == [NAME] * 2
         assert [claims_ecn(each) for each in ends] == [True] * 2
-        detach(job=JOB.name)
-
-
-@only_bpf_full
-@pytest.mark.parametrize("name", [NAME, "reno"])
-def test_accurate_ecn_is_ecn(backend: Backend, accurate_ecn: None, name: str) -> None:
-    """For those whose process has chosen it, and for those that are given it."""
-    with (
-        cgroup("dctcp") as (path, _),
-        catching(backend, {path: Catch(JOB.id, NAME)}),
-        ends_in(path, name, name) as ends,
-    ):
-        assert [chosen(each) for each in ends] == [NAME] * 2
-        assert [claims_ecn(each) for each in ends] == [True] * 2
-        assert flows_of_job(backend) == [(NAME, JOB.id)] * 2
         detach(job=JOB.name)
 
 

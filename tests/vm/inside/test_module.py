@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -15,18 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netns.connections import bottleneck, connection, send_burst
-from support.waiting import wait_for
+from netns.connections import bottleneck
 from vm.loading import FILE, MODULE, SLAB, allow, choose, chosen, insert, pair, registered, remove
 
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.congestion_controls import offered_by
 from mltcp_tools.kernel.host import facts
-from mltcp_tools.kernel.host.diag import open_diag, tcp_sockets_running
-from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
-from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS
 
 MODULE_NAMES = offered_by("kmod")
 
@@ -140,40 +135,6 @@ def test_rmmod_is_refused_while_in_use(module: None) -> None:
             write_sysctl(DEFAULT, "mltcp")
         assert refused()
     remove()  # the namespace is gone, and its default with it
-
-
-@pytest.mark.parametrize("name", MODULE_NAMES)
-def test_bulk_transfer(backend: Backend, name: str) -> None:
-    size = 5_000_000
-    with bottleneck() as network, connection(network, name) as sender:
-        send_burst(sender, size)
-        backend.untag(sender.fileno())
-        (flow,) = backend.flows()
-        assert (flow.congestion_control, flow.active, flow.gain) == (name, False, 1.0)
-        info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        (acknowledged,) = struct.unpack_from("=Q", info, 120)  # tcpi_bytes_acked
-        assert acknowledged == size + 1  # and the SYN
-        assert network.counters().bytes > size
-
-
-def test_dctcp_is_marked_where_the_link_marks(module: None) -> None:
-    allow("mltcp_dctcp")
-    link = Link(20_000_000, 100_000, 0.005, "red")  # a debug kernel can fill that
-    with Network(f"e{os.getpid()}", link, {}, 1) as network:
-        with inside(network.receiver):
-            # A SYN of dctcp asks for ECN in a way that only dctcp's like answers.
-            write_sysctl(DEFAULT, "mltcp_dctcp")
-        with connection(network, "mltcp_dctcp") as sender:
-            send_burst(sender, 3_000_000)
-            counters = network.counters()
-        # The receiver's end holds the module, too, and waits for an ACK that a link which is gone
-        # would never bring.
-        with inside(network.receiver), open_diag() as diag:
-            wait_for(
-                lambda: not tcp_sockets_running(diag, ["mltcp_dctcp"]), "the end of the connection"
-            )
-    assert counters.marks > 20
-    assert counters.marks > counters.drops
 
 
 def test_a_thousand_tagged_connections_leave_nothing(backend: Backend) -> None:

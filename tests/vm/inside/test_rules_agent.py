@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from vm.loading import connected, pair
 from mltcp_tools.base.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.backends.kmod import KmodBackend
-from mltcp_tools.kernel.host.descriptors import cookie_of
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
@@ -70,28 +68,3 @@ def test_the_agents_rules_catch_and_end_with_it(
             assert {each.outcome for each in detach(job="caught")} == {"restored"}
     assert StateFiles().read() == []
     assert backend.jobs() == []
-
-
-def test_detaching_takes_the_rule_with_the_job(backend: Backend, tmp_path: Path) -> None:
-    assert isinstance(backend, KmodBackend)
-    with cgroup("mltcp-detached") as (path, _):
-        within = ("sh", "-c", f'echo $$ >{path}/cgroup.procs; exec "$@"', "sh")
-        with (
-            holder(1, through=within) as held,
-            agent(tmp_path, RULES.format(path.name, "")) as running,
-        ):
-            running.wait_for("under MLTCP of /")
-            wait_for(lambda: held.congestion_controls() == ["mltcp"], "the first connection")
-            assert backend.rules()
-            pause(running.process)  # it doesn't take them in again
-            detach(job="caught")
-            assert not backend.rules()
-            with inside(path), pair("mltcp") as (sender, peer):
-                exchange(sender, peer)
-                # One without a job needn't be known yet.
-                assert not any(
-                    each.job_id for each in backend.flows() if each.cookie == cookie_of(sender)
-                )
-            running.process.send_signal(signal.SIGCONT)
-            running.stop()
-    assert backend.rules() == {}
