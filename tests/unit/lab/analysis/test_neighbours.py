@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.result_tables import neighbours_table
 from support.run_folders import experiment, make_run
 from support.shown import fits
 
 from mltcp_tools.lab.analysis import load_run, render_text, summarise
-from mltcp_tools.lab.analysis.matrix import summarise_matrix
 
 VARIANTS = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp", "mltcp_cubic": "mltcp_cubic"}
 NEIGHBOURS = [
@@ -93,20 +91,6 @@ def test_reports_compare_neighbours_with_the_base(result: dict[str, Any]) -> Non
     assert ["mltcp", "bulk-1", "reno", "27.0", "27.0", "27.0", "0.90"] in rows
     assert ["mltcp", "rpc", "mltcp", "12.0", "12.0", "12.0", "1.50", "1.50"] in rows
     assert "(mltcp: reno, mltcp_cubic: cubic)" in render_text(result).replace("\n", " ")
-
-
-def test_a_results_table_has_what_each_gets_next_to_each_variant(folder: Path) -> None:
-    result = summarise(load_run(folder)).document()
-    document = summarise_matrix("small", {"one": "", "lacking": ""}, {"one": result}, {})
-    assert neighbours_table(document).splitlines() == [
-        "|  | bulk flow | cubic | reno | mltcp | mltcp_cubic |",
-        "| --- | --- | --- | --- | --- | --- |",
-        "| `one` | bulk-1 | 20.0 | 30.0 | 27.0 (0.90) | 10.0 (0.50) |",
-        "| `one` | bulk-2 | 20.0 | 10.0 | 9.0 (0.90) | 30.0 (1.50) |",
-    ]
-    for entry in result["variants"].values():
-        entry["neighbours"].clear()
-    assert neighbours_table(summarise_matrix("small", {"one": ""}, {"one": result}, {})) == ""
 
 
 def test_a_run_without_their_tables_says_so(folder: Path, tmp_path: Path) -> None:

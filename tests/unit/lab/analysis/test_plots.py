@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -41,25 +40,6 @@ def test_medians_of_all_variants_share_one_axes(run: Run) -> None:
     assert {*rtt.lines[0].get_ydata(), *retransmits.lines[0].get_ydata()} == {0.9, 2.0}
 
 
-def test_lines_of_many_variants_look_different(run: Run) -> None:
-    one = run.iterations[run.iterations["variant"] == "mltcp"]
-    many = pd.concat(
-        [one.assign(variant=f"{cc}-{n}") for cc in ("cubic", "mltcp") for n in range(8)]
-    )
-    described = {name: {"cc": name.split("-")[0]} for name in many["variant"]}
-    experiment_ = replace(run.experiment, variants=described)
-    figure, _ = drawn(replace(run, iterations=many, experiment=experiment_), "iterations")
-    lines = figure.axes[0].lines
-    assert len({(line.get_color(), str(line._dash_pattern)) for line in lines}) == len(lines) == 16
-
-
-def test_runs_without_a_trace_have_no_rtt_panel(run: Run) -> None:
-    untraced = run.iterations.assign(rtt_us=float("nan"), retransmits=float("nan"))
-    figure, caption = drawn(replace(run, iterations=untraced), "iterations")
-    assert len(figure.axes) == 1
-    assert "RTT" not in caption
-
-
 def test_timeline_panels_span_the_same_time(run: Run) -> None:
     slow = run.bursts["variant"] == "reno"
     bursts = run.bursts.copy()
@@ -88,14 +68,6 @@ def test_overlap_is_shaded_where_two_bursts_meet(
     assert list(overlaps(pd.DataFrame(bursts, columns=["start_s", "end_s"]))) == spans
 
 
-def test_window_plot_names_the_variants_left_out(run: Run) -> None:
-    figure, caption = drawn(run, "windows")
-    assert [part.get_suptitle() for part in figure.subfigs] == ["cubic", "mltcp"]
-    assert caption.endswith("and so are the variants: reno, other.")
-    two = replace(run, samples=run.samples[run.samples["variant"].isin(["reno", "other"])])
-    assert drawn(two, "windows")[1].endswith("and so are the variants: cubic, mltcp.")
-
-
 def test_retransmissions_are_marked_where_they_are_counted(run: Run) -> None:
     samples = run.samples.copy()
     one = samples[(samples["job"] == "job-1") & (samples["variant"] == "cubic")]
@@ -118,12 +90,3 @@ def test_names_from_damaged_tables_are_drawn_as_text(run: Run, name: str) -> Non
     )
     plots, missing = draw_plots(strange, make_reference(run))
     assert (len(plots), missing) == (4, [])
-
-
-def test_plots_that_cannot_be_drawn_are_named(tmp_path: Path) -> None:
-    (tmp_path / "experiment.yaml").write_text("name: nothing\n")
-    plots, missing = draw_plots(load_run(tmp_path), Reference())
-    assert plots == []
-    assert [each.split("”")[0] for each in missing] == [
-        f"No plot “{title}" for title, _ in PLOTS.values()
-    ]

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from support.result_tables import (
-    agreement_table,
     between,
     fallen,
     load_matrix_run,
@@ -20,7 +18,6 @@ from support.result_tables import (
 )
 from support.run_folders import experiment, make_run
 
-from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis.write import save_matrix
 
 ENVIRONMENT = {
@@ -62,18 +59,6 @@ def test_tables_go_between_their_marks_and_say_what_made_them(matrix: Path, tmp_
     assert row.rstrip(" |").endswith("1.00 [1.00, 1.00]")
 
 
-def test_a_page_without_marks_gets_a_section_once(matrix: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("# Results\n\n## other\n\nstays\n")
-    main(page, [matrix])
-    text = page.read_text()
-    assert text.startswith("# Results\n\n## other\n\nstays\n\n## small\n\n<!-- results: small -->")
-    main(page, [matrix])
-    assert page.read_text() == text
-    with pytest.raises(UsageError, match="no place for a table"):
-        put_table("nothing", load_matrix_run(matrix))
-
-
 def test_what_is_not_as_expected_is_said_below_the_table(matrix: Path) -> None:
     document = experiment() | {"expect": {"gain": {"mltcp": "110%"}}}
     (matrix / "second" / "experiment.yaml").write_text(yaml.safe_dump(document))
@@ -81,30 +66,6 @@ def test_what_is_not_as_expected_is_said_below_the_table(matrix: Path) -> None:
     text = put_table("<!-- results: small -->\n<!-- end -->\n", load_matrix_run(matrix))
     sentence = "The gain of mltcp is 100%, and 110% is expected."
     assert f"- Not as expected in `second`: {sentence}\n" in text
-
-
-def test_what_is_no_matrix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not the folder of a finished matrix"):
-        load_matrix_run(tmp_path)
-
-
-def test_a_simulated_matrix_is_held_against_the_kernels(matrix: Path, tmp_path: Path) -> None:
-    other = tmp_path / "simulated"
-    shutil.copytree(matrix, other)
-    for path in other.glob("*/environment.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "simulated": True}))
-    file = other / "matrix.json"
-    document = json.loads(file.read_text())
-    document["scenarios"]["first"]["variants"]["mltcp"]["mean_s"] *= 1.5
-    file.write_text(json.dumps(document))
-    page = tmp_path / "page.md"
-    page.write_text("")
-    main(page, [matrix, other])
-    text = page.read_text()
-    assert "## small-simulated\n" in text
-    assert "## small: kernel and simulator\n" in text
-    assert text.count("(+50.0%)") == 1
-    assert agreement_table({"scenarios": {}}, document) == ""
 
 
 def test_readme_sums_up_the_published_tables() -> None:

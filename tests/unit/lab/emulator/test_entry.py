@@ -123,18 +123,6 @@ def test_server_names_what_it_lacks(port: int) -> None:
     assert "no congestion control 'nosuch'" in answer.text
 
 
-def test_clients_at_once(port: int) -> None:
-    results: list[Result] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(run(port, flows=2))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [len(result.iterations) for result in results] == [3] * 4
-
-
 def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (
         f"lab emulate client 127.0.0.1 --port {port} --bytes 20kB --compute 1ms --iterations 4"

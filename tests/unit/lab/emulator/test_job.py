@@ -27,16 +27,11 @@ def spec(**changes: Any) -> JobSpec:
         ({"bytes_per_iteration": 1 << 41}, "bytes per iteration"),
         ({"compute_s": float("nan")}, "compute time"),
         ({"iterations": None}, "number of iterations or a duration"),
-        ({"iterations": 0}, "iterations must be 1"),
-        ({"duration_s": 0.0}, "duration"),
         ({"jitter": -0.1}, "jitter"),
         ({"flows": 513}, "flows"),
-        ({"bursts": 0}, "bursts"),
-        ({"start_delay_s": float("inf")}, "start delay"),
         ({"cc": "a-name-with-hyphens"}, "congestion control"),
         ({"direction": "sideways"}, "direction"),
         ({"straggler_every": 0}, "stragglers"),
-        ({"straggler_factor": 0.0}, "straggler factor"),
     ],
 )
 def test_impossible_job_is_a_usage_error(changes: dict[str, Any], complaint: str) -> None:

@@ -61,10 +61,3 @@ def test_nothing_measured_is_still_a_document() -> None:
     assert document["error"] == "It failed."
     assert document["summary"]["iteration_s"]["mean"] is None
     assert "No iteration" in summary_text(empty)
-
-
-def test_summary_text() -> None:
-    text = summary_text(result())
-    assert "2 iterations in 1.00 s, 2 MB, 16 Mbit/s overall" in text
-    assert "7 retransmits, congestion control cubic" in text
-    assert "each way" not in text

@@ -88,11 +88,3 @@ def test_the_emulator_keeps_its_time_shifts_and_counts() -> None:
         assert iteration["bursts"][0]["start"] >= ready + waited - 1e-6
         assert iteration["realigned"] == (drift > REALIGN * 0.03)
     assert document["summary"]["realignments"] == sum(each["realigned"] for each in iterations)
-
-
-def test_without_time_shifts_nothing_is_said_of_them() -> None:
-    assert "re-alignments" not in run_client("--compute=0s", "--iterations=2")
-    document = json.loads(run_client("--compute=0s", "--iterations=2", "--json"))
-    assert document["parameters"]["time_shifts"] is None
-    assert document["summary"]["realignments"] is None
-    assert "drift" not in document["iterations"][0]

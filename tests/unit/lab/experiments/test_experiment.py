@@ -98,18 +98,6 @@ def test_every_field_is_read() -> None:
     assert (experiment.seed, experiment.alone_iterations) == (7, 10)
 
 
-def test_what_is_left_out_has_a_default() -> None:
-    experiment = parse_experiment(SMALL, "small.yaml")
-    assert experiment.link == Link()
-    assert experiment.jobs == (ExperimentJob("job", 1_000_000, 0.1),)
-    assert experiment.baseline == "reno"  # there is no cubic
-    assert (experiment.iterations, experiment.repetitions, experiment.alone_iterations) == (
-        100,
-        3,
-        20,
-    )
-
-
 @pytest.mark.parametrize("text", [FULL, SMALL])
 def test_the_resolved_file_loads_again_and_is_equal(text: str) -> None:
     experiment = parse_experiment(text, "a.yaml")
@@ -128,7 +116,6 @@ def test_shipped_experiments_are_valid_and_named_as_files(path: Path) -> None:
 
 @mistakes(
     ("name: full", "", "f.yaml:2: name: missing"),
-    ("name: full", "name: full\nname: again", "f.yaml:2: name: given twice"),
     ("name: full", "name: a b", "f.yaml:1: name: 'a b' is not a name"),
     ("200mbit", "200", "f.yaml:3: link.rate: 200 is not a rate, as it has no unit; write"),
     ("30kB", "3kB", "f.yaml:3: link.queue: '3kB' is outside 3028 to"),
@@ -156,16 +143,10 @@ def test_shipped_experiments_are_valid_and_named_as_files(path: Path) -> None:
     ),
     ("bytes: 2.5MB, ", "", "f.yaml:6: jobs[1].bytes: missing"),
     ("bytes: 2.5MB", "bytes: 100B", "f.yaml:6: jobs[1]: Not a possible job: bytes per iter"),
-    ("bytes: 2.5MB", "bytes: {a: 1}", "f.yaml:6: jobs[1].bytes: must be a value, not a map"),
     ("count: 2", "count: 500", "f.yaml:6: jobs[1]: makes more than 200 jobs"),
-    ("start: random", "start: later", "f.yaml:7: jobs[1].start: 'later' is neither a time"),
-    ("every: 20, ", "", "f.yaml:7: jobs[1].straggler.every: missing"),
     ("name: other", "name: job-2", "f.yaml:8: jobs[2].name: another one is called 'job-2'"),
-    ("cc: bbr, ", "", "f.yaml:10: neighbours[1].cc: missing"),
-    ("name: rpc", "name: job-1", "f.yaml:11: neighbours[2].name: another one is called 'job-1"),
     ("size: 20kB, ", "", "f.yaml:11: neighbours[2].think: belongs to requests; give their"),
     ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),
-    ("300}", "300, chunk: 1kB}", "f.yaml:8: jobs[2]: Not a possible job: a chunk must"),
     ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:13: variants.cubic.cc: 'mltcp_' is not one of mltcp,"),
     ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:13: variants.cubic.slope: cubic takes no par"),
     (
@@ -173,14 +154,11 @@ def test_shipped_experiments_are_valid_and_named_as_files(path: Path) -> None:
         "alone: {cc",
         "f.yaml:13: variants.alone: 'alone' is kept for",
     ),
-    ("slope: 2", "slop: 2", "f.yaml:14: variants.steep.slop: no such field; did you mean slope?"),
     ("slope: 2", "slope: 9", "f.yaml:14: variants.steep.slope: slope is 9.0; it must be 0 to 8"),
     ("baseline: steep", "baseline: reno", "f.yaml:15: baseline: 'reno' is not one of cubic, s"),
-    ("iterations: 60", "iterations: -1", "f.yaml:16: iterations: -1 is not a whole number"),
     ("name: full", "name: \0", "f.yaml: not valid YAML"),
     ("name: full", "name: " + 2000 * "[", "f.yaml: not readable: lists"),
     ("seed: 7", "seed: 2001-13-01", "f.yaml:18: seed: '2001-13-01' can't be read as a value."),
-    ("seed: 7", "seed: " + 5000 * "1", "f.yaml:18: seed: "),
     ("seed: 7", "seed: &a [*a]", "f.yaml:18: seed: a list can't be read as a value."),
 )
 def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complaint: str) -> None:

@@ -161,11 +161,9 @@ def test_ranking_and_its_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ("text", "complaint"),
     [
         (named("L", "  - {name: p, jobs: {z: {links: [L]}}}"), "there is no job 'z'"),
-        (named("L", "  - {name: p, jobs: {a: {links: [Q]}}}"), "there is no link 'Q'"),
         (named("LM", "  - {name: p, jobs: {a: {links: [L]}}}"), "link M is named by no job"),
         (named("L", "  - {name: p, jobs: {a: {}}}"), "needs either servers or links"),
         (named("L", "  - {name: p}"), "p.yaml:10: placements[1].jobs: missing"),
-        (named("LL", "  - {name: p, jobs: {a: {links: [L]}}}"), "called 'L' already"),
         (f"{TREE}{JOBS}placements: [{{name: p, jobs: {{a: {{servers: [s1, x]}}}}}}]", "an end 'x'"),
         (
             f"{TREE}  - {{name: far, ends: [x, y], rate: 1gbit}}\n{JOBS}"

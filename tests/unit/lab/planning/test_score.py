@@ -191,9 +191,6 @@ def test_demand_keeps_every_bit() -> None:
     ("profile", "complaint"),
     [
         (("a", -1.0, ()), "more than 0 s"),
-        (("a", math.nan, ()), "more than 0 s"),
-        (("a", 1.0, (Phase(0.0, 0.5, 0.0),)), "zero bytes"),
-        (("a", 1.0, (Phase(-0.1, 0.5, 1e6),)), "negative"),
         (("a", 1.0, (Phase(0.0, 0.5, 1e6), Phase(0.4, 0.1, 1e6))), "before the one ahead"),
         (("a", 1.0, (Phase(0.9, 0.2, 1e6),)), "after the iteration"),
     ],
@@ -212,13 +209,7 @@ PHASES = "phases: [{start: 20ms, duration: 30ms, rate: 100mbit}]"
         ("", [], "jobs.yaml:1: the file is empty"),
         ("jobs: [{name: a, period: 100ms}]", [], "jobs[1].phases: missing"),
         (f"jobs: [{{name: a, period: 100ms, {PHASES}}}]", [], "give its rate with --rate"),
-        (f"jobs: [{{name: a, period: 40ms, {PHASES}}}]", [], "after the iteration of 0.04 s"),
         (f"link: {{rate: 0mbit}}\njobs: [{{name: a, period: 1s, {PHASES}}}]", [], "more than 0"),
-        (
-            "jobs: [{name: a, period: 1s, phases: [{start: 0, duration: 1ms}]}]",
-            [],
-            "needs either a rate or bytes",
-        ),
         (
             f"jobs: [{{name: a, period: 1s, {PHASES}}}, {{name: a, period: 1s, {PHASES}}}]",
             [],

@@ -13,12 +13,10 @@ from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import Task, tasks_of
 from mltcp_tools.lab.experiments.treatments import (
-    TREATMENTS,
     PrioritiesSettings,
     RatesSettings,
     TimeShiftSettings,
 )
-from mltcp_tools.lab.testbed import treatments as testbed
 from mltcp_tools.lab.testbed.treatments import Sessions, check_treatments
 from mltcp_tools.lab.testbed.treatments.base import Session
 
@@ -57,15 +55,6 @@ def test_settings_are_what_the_file_says() -> None:
 )
 def test_impossible_settings(old: str, new: str, complaint: str) -> None:
     assert complaint in refusal(lambda text, _: small(text), TEXT, old, new)
-
-
-def test_each_treatment_is_applied_in_the_registrys_order() -> None:
-    assert list(testbed.KINDS) == ["mltcp", *TREATMENTS]
-
-
-def test_variant_has_named_treatments_and_its_own() -> None:
-    assert testbed.names_in(small().variant("treated")) == ["mltcp", "rates"]
-    assert testbed.names_in(small().variant("order")) == ["priorities"]
 
 
 @pytest.mark.parametrize(
