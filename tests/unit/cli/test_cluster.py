@@ -54,7 +54,9 @@ def test_bad_input_gets_one_sentence_and_2(
 ) -> None:
     file = tmp_path / "w.yaml"
     file.write_text("cluster: {servers: 4}\n" if "--workload" in options else WORKLOAD)
-    assert said in refused(capsys, "cluster", "run", str(file), *options)
+    folder = tmp_path / "run"
+    assert said in refused(capsys, "cluster", "run", str(file), "-o", str(folder), *options)
+    assert not folder.exists()
 
 
 def test_windows_are_disjoint_and_take_the_place_of_draws(

@@ -46,31 +46,6 @@ def test_a_job_alone_takes_compute_and_bytes() -> None:
     assert end == pytest.approx(10 * 0.2)
 
 
-def test_two_equal_jobs_share_fairly() -> None:
-    simulator = FlowSimulator([GBIT], FAIR)
-    numbers = [simulator.add(job(0.1, 12_500_000, {0: 1.0}, iterations=10)) for _ in range(2)]
-    ends = finished(simulator, 2)
-    assert [ends[number][0] for number in numbers] == pytest.approx([3.0, 3.0])
-
-
-def test_crossings_count_and_the_slowest_link_decides() -> None:
-    simulator = FlowSimulator([GBIT, GBIT, GBIT / 2], FAIR)
-    simulator.add(job(0.0, 12_500_000, {0: 2.0, 1: 1.0}, iterations=1))
-    simulator.add(job(0.0, 12_500_000, {1: 1.0, 2: 1.0}, iterations=1))
-    ends = finished(simulator, 2)
-    # 0.5 Gbit/s each: one crosses its link twice, the other's second link is half as fast.
-    assert [end for end, _ in ends.values()] == pytest.approx([0.2, 0.2])
-
-
-def test_max_min_leaves_what_one_can_not_take_to_the_others() -> None:
-    simulator = FlowSimulator([GBIT, GBIT / 4], FAIR)
-    slow = simulator.add(job(0.0, 12_500_000, {0: 1.0, 1: 1.0}, iterations=1))
-    fast = simulator.add(job(0.0, 12_500_000, {0: 1.0}, iterations=1))
-    ends = finished(simulator, 2)
-    assert ends[fast][0] == pytest.approx(0.1 / 0.75)
-    assert ends[slow][0] == pytest.approx(0.4)
-
-
 def test_mltcp_separates_bursts_that_fit_next_to_each_other() -> None:
     rule = Rule("mltcp", intercept=0.25, slope=1.75, levels=16)
     simulator = FlowSimulator([GBIT], rule)
@@ -251,22 +226,6 @@ def test_steps_of_progress_that_are_no_whole_bytes_end() -> None:
         simulator.add(job(0.01, 1_000_003, links, iterations=3))
     finished(simulator, 2)
     assert simulator.counters()["events"] < 200
-
-
-def test_links_that_carry_all_that_is_asked_slow_nobody() -> None:
-    """The second job shares a short link with the first, and a wide one with the third."""
-    simulator = FlowSimulator([GBIT, 2 * GBIT, GBIT / 2], FAIR)
-    numbers = [
-        simulator.add(job(0.0, size, links, iterations=1))
-        for size, links in (
-            (12_500_000, {0: 1.0}),
-            (25_000_000, {0: 1.0, 1: 1.0}),
-            (12_500_000, {1: 1.0, 2: 1.0}),
-        )
-    ]
-    ends = finished(simulator, 3)
-    # Half of the short link each until the first is done; then the second has all of it.
-    assert [ends[number][0] for number in numbers] == pytest.approx([0.2, 0.3, 0.2])
 
 
 @pytest.mark.parametrize(("lasting", "constant"), [(64, True), (1, False)])

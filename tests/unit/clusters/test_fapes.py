@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
 from mltcp_tools.clusters.fapes.compare import compare, objective, saved
 from mltcp_tools.clusters.fapes.inference import (
-    SLOTS,
     Kpa,
     Predictive,
     Request,
@@ -60,14 +57,6 @@ def test_a_prediction_meets_objectives_that_kpa_misses_in_a_ramp() -> None:
     predicted = serve(requests, Predictive(1.0), ONE_SECOND, 100)
     assert predicted.slo_attainment >= kpa.slo_attainment
     assert predicted.slo_attainment > 0.99
-
-
-def test_needs_are_whole_servers_and_only_changes() -> None:
-    served = serve(steady(56.0, 200), Kpa(), ONE_SECOND, limit=50)
-    needs = list(served.needs(4))
-    assert all(a[1] != b[1] for a, b in pairwise(needs))
-    assert needs[-1][1] == -(-served.replicas[-1] // 4)
-    assert SLOTS == 8
 
 
 def test_tenants_replay_the_trace() -> None:

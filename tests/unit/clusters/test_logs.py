@@ -64,10 +64,7 @@ def test_text_that_is_no_list_of_hosts_is_refused(text: str) -> None:
     ("names", "models"),
     [
         (["resnet-18", "resnet-50", "resnet-101"], ["resnet-18", "resnet-50", "resnet-101"]),
-        (["gpt-2", "gpt-3"], ["gpt-2", "gpt-3"]),
         (["vgg16-1", "vgg16-2", "vgg16-4"], ["vgg16"] * 3),
-        (["bert_007", "bert_9184467", "bert"], ["bert"] * 3),
-        (["a-11", "a-12", "a-13", "a-15"], ["a"] * 4),
         (["llama-3.2-1", "llama-3.2-2"], ["llama-3.2"] * 2),
         (["42", "-7"], ["42", "-7"]),
         (["bert-81", "vgg16-82", "bert-84", "t5-85"], ["bert", "vgg16", "bert", "t5"]),
@@ -126,7 +123,6 @@ def test_a_heterogeneous_job_is_one_job(tmp_path: Path) -> None:
     ("tres", "gpus"),
     [
         ("cpu=8,gres/gpu=8,gres/gpu:a100=8", 8),
-        ("gres/gpu:a100=4,gres/gpu:v100=2", 6),
         ("gres/gpu:a100=4,gres/gpu=4,mem=1G", 4),
     ],
 )
@@ -269,19 +265,14 @@ def test_names_of_any_kind_come_through(tmp_path: Path) -> None:
         (CSV + "bert,0,1772359200000,1772362800000,8,,,\n", "2: start: .*; divide milliseconds"),
         (CSV + "bert,0,0,9,8,,,\nbert,,1772359200,1772362800,8,,,\n", "20513 days apart"),
         (CSV + "a,0,1,9,8,,,\nb,,2026-03-01,2026-03-02,8,,,\n", "3: start: is without a zone, and"),
-        (lines("7|a|0|1|9|COMPLETED|gres/gpu=1K|n1"), "2: AllocTRES: '1K' is no number of GPUs"),
         (lines(f"7|a|0|1|9|COMPLETED|gres/gpu={10**20}|n1"), "is no number of GPUs"),
         (lines("7|a|0|1|9|X|gres/gpu=1|n1|long", head=f"{HEAD}|Suspended"), "2: Suspended: 'long'"),
         (CSV + "bert,0,1,9,99999999,,,\n", "2: GPUs: 1e.08 of them are more than any job has"),
-        ("[]", "is not a list of Kubernetes objects"),
         ("{" * 100_000, "is not a list of Kubernetes objects"),
-        (CSV + "a,0,1,soon,8,,m,1\n", "2: end: 'soon' is no time"),
         (CSV + "a,5,1,9,8,,m,1\n", "no job that ran .* .1 that began before it was submitted"),
         (CSV + "a,0,1,9,-8,,m,1\n", "2: gpus: must be a whole number"),
         (CSV + "a,0,1,9,1,n1;n2,m,1\n", "2: nodes: 2 of them, and 1 GPU\\."),
         (CSV + "a,0,1,9,8,,m,0\n", "2: iterations: must be 1"),
-        (CSV + "a,0,inf,1,8,,m,3\n", "2: start: 'inf' is no time"),
-        (CSV + "a,0,1,9,8,n[1-,m,1\n", "2: nodes: .* a bracket is open"),
         ("\n", "log is empty; it needs"),
         ('{"items": [{"kind": "PyTorchJob"}]}', "items.0.: kind PyTorchJob is no Workload and no"),
     ],
@@ -429,12 +420,6 @@ def test_a_volcano_job_holds_gpus_in_all_its_running_phases(tmp_path: Path) -> N
     assert (job.took_s, job.end_s - job.start_s) == (2400, 3600)
 
 
-def test_mig_parts_of_kubernetes_are_parts_of_gpus(tmp_path: Path) -> None:
-    text = json.dumps(kube("plain")).replace("nvidia.com/gpu", "nvidia.com/mig-1g.5gb")
-    both = json.dumps({"items": json.loads(text)["items"] + kube("plain")["items"]})
-    assert read(tmp_path, both).parts == (1, pytest.approx(8 / 7, abs=1e-3))
-
-
 @pytest.mark.parametrize("kind", ["Workload", "volcano"])
 @pytest.mark.parametrize(
     ("path", "value", "said"),
@@ -442,10 +427,8 @@ def test_mig_parts_of_kubernetes_are_parts_of_gpus(tmp_path: Path) -> None:
         ("status", None, "1 without a start or an end"),
         ("status.conditions", {}, "items.0.: status.conditions: must be a list, not {}"),
         ("metadata", [], "items.0.: metadata.creationTimestamp: there is .. where"),
-        ("metadata.name", 5, "metadata.name: must be text, not 5"),
         ("metadata.creationTimestamp", 5, "metadata.creationTimestamp: must be text, not 5"),
         ("spec", {"tasks": []}, "1 without GPUs"),
-        ("spec.*.0", "pod", "spec.[a-zS]+.0.: there is 'pod' where"),
         ("spec.*.0.template.spec.containers.0.resources", None, "1 without GPUs"),
         (
             "spec.*.0.template.spec.containers.0.resources.requests",
@@ -521,10 +504,8 @@ def test_networks_of_slurm(tmp_path: Path, name: str, text: str) -> None:
             "SwitchName=a Switches=b\nSwitchName=b Switches=a Nodes=n1",
             "a and b are below",
         ),
-        ("t.conf", "Node=a Nodes=n1", "1: needs SwitchName with"),
         ("t.conf", "# x\nSwitchName=a Nodes=n[1-99999999999]", "t.conf:2: .* more than 100000"),
         ("t.yaml", "- {topology: x, flat: true}", "is no topology.yaml of Slurm with a `tree`"),
-        ("t.yaml", "a: [", "is no topology.yaml of Slurm"),
     ],
 )
 def test_malformed_networks_of_slurm_are_refused(

@@ -21,7 +21,6 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.clusters.models import Model
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.own.ask import ask as answers_of
-from mltcp_tools.clusters.own.ask import widened
 from mltcp_tools.clusters.own.conflicts import conflicts
 from mltcp_tools.clusters.own.counters import measured, read_counters
 from mltcp_tools.clusters.own.facts import facts
@@ -51,7 +50,6 @@ SwitchName=rack1 Nodes=n[1-2]
 SwitchName=rack2 Nodes=n[3-4]
 SwitchName=spine Switches=rack[1-2]
 """
-BERT = {"bert": {"like": "bert"}}
 
 
 @pytest.fixture(autouse=True)
@@ -358,20 +356,6 @@ def test_what_nothing_was_held_against_says_so(tmp_path: Path) -> None:
     assert answers["More uplinks?"]["verdict"] == "saves, if the model is right"
 
 
-def test_sums_over_mltcp_are_held_against_mltcp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = []
-
-    def noted(workload, name, how, seed):  # type: ignore[no-untyped-def]
-        ran.append(how.name)
-        return simulated(workload, name, how, seed)
-
-    monkeypatch.setattr("mltcp_tools.clusters.own.ask.simulated", noted)
-    answers_of(parse_workload(observed(tmp_path).read_text(), "w"), "mltcp", None, draws=2)
-    assert list(dict.fromkeys(ran)) == ["mltcp", "mltcp+aggregation"]
-
-
 def test_jobs_waiting_in_a_replay_for_their_hosts_are_counted(tmp_path: Path) -> None:
     text = "cluster: {servers: 1, gpus: 4}\njobs:\n" + "".join(
         f"  - {{name: j{n}, model: bert, gpus: 4, start: 0s, took: 100s, placement: {{s0: 4}}}}\n"
@@ -386,14 +370,6 @@ def test_predictions_need_observations(tmp_path: Path) -> None:
     path.write_text("jobs: [{model: bert, gpus: 16, iterations: 10}]\n")
     said = CliRunner().invoke(ask, [str(path)])
     assert "no job that was observed" in str(said.exception)
-
-
-def test_uplinks_alone_are_widened() -> None:
-    topology = regular(servers=4, leaf=2, spines=1, rate_bps=10e9)
-    wide = widened(topology, 2.0)
-    rates = dict(zip(topology.names, topology.rates_bps, strict=True))
-    for name, rate in zip(wide.names, wide.rates_bps, strict=True):
-        assert rate == rates[name] * (2 if "leaf" in name else 1)
 
 
 def test_a_job_whose_place_is_taken_waits_for_it() -> None:

@@ -72,23 +72,6 @@ def test_draws_reach_jobs_paths_and_output(tmp_path: Path) -> None:
     assert {line.split(",")[2] for line in table[1:]} == {"3", "4"}
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--policy", "fifo,nosuch"), "there is no policy 'nosuch'"),
-        (("--treatment", "nosuch"), "there is no treatment 'nosuch'"),
-    ],
-)
-def test_what_is_wrong_is_said_before_a_folder_is_begun(
-    tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
-    (tmp_path / "w.yaml").write_text("jobs: [{model: bert, gpus: 8, iterations: 2}]\n")
-    folder = tmp_path / "run"
-    ran = CliRunner().invoke(command, ["run", str(tmp_path / "w.yaml"), *words, "-o", str(folder)])
-    assert said in str(ran.exception)
-    assert not folder.exists()
-
-
 def test_a_shorter_workload_ends_sooner_by_the_same_factor() -> None:
     jobs = (ClusterJob("a", CALM, 1, 10_000), ClusterJob("b", LOUD, 1, 10_000, 500.0))
     plain = Workload(ONE, jobs)

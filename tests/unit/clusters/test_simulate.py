@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -135,11 +133,9 @@ def test_a_workload_is_read() -> None:
 
 @mistakes(
     ("10gbit", "0gbit", "w.yaml:2: cluster: rate must be more than 0"),
-    ("leaf: 2", "leef: 2", "w.yaml:2: cluster.leef: no such field; did you mean leaf?"),
     ("oversubscription: 2", "oversubscription: .nan", "more than 0, not nan"),
     ("gpus: 8", "gpus: 64", "asks for 64 GPUs, and the cluster has 32"),
     ("vgg16", "vgg61", "w.yaml:4: jobs[1].model: there is no model 'vgg61'"),
-    ("arrival: 1min", "arrival: soon", "w.yaml:5: jobs[2].arrival: 'soon' is not a time"),
     ("count: 2", "arrival: 2min", "earlier than the job before it"),
     ("iterations: 20, count", "iterations: 0, count", "whole number of 1 or more"),
     ("{servers: 8", "&a {queue: *a, servers: 8", "w.yaml:2: cluster.queue: must be a value"),
@@ -183,12 +179,9 @@ def test_traces_are_read(tmp_path: Path) -> None:
     ("kind", "text", "said"),
     [
         ("sia", SIA + "a,nan,bert,1,48\n", "trace:2: time: must be 0"),
-        ("sia", SIA + "a,x,bert,1,48\n", "trace:2: time: 'x' is not a number"),
         ("sia", SIA + "a,1,bert,99,48\n", "trace:2: num_replicas: 99 GPUs"),
         ("sia", SIA + "a,9,bert,1,48\nb,1,bert,1,48\n", "trace:3: time: earlier than the line"),
-        ("sia", SIA.replace("time", "when"), "trace:1: time: no column"),
         ("sia", SIA + "a,1,word2vec,4,48\n", "trace:2: application: 'word2vec' is not one of"),
-        ("sia", SIA + "a,1,bert,1.5,48\n", "trace:2: num_replicas: must be a whole number"),
         ("elasticflow", ELASTIC + "0,1,vgg16,5,6,1,,7\n", "trace:2: duration: missing"),
         ("elasticflow", ELASTIC, "trace:1: the trace has no job"),
     ],
@@ -223,12 +216,6 @@ def test_the_plan_gives_no_gpus_that_make_a_job_slower() -> None:
     state = JobState(0, job, isolated_iteration_s(job, topology))
     view = View(0.0, topology, np.full(4, 4), (state,), (), lambda _: 0.0)
     assert sum(policy("elastic").decide(view)[0].values()) == 4
-
-
-@pytest.mark.parametrize("module", ["simulate", "policies", "workload", "view"])
-def test_each_module_can_be_imported_first(module: str) -> None:
-    """As a command does, whatever tests imported before."""
-    subprocess.run([sys.executable, "-c", f"import mltcp_tools.clusters.{module}"], check=True)
 
 
 ANY = """

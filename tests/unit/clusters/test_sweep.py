@@ -49,16 +49,6 @@ def test_a_worker_that_dies_ends_the_sweep(monkeypatch: pytest.MonkeyPatch) -> N
         dict(sweep(some()))
 
 
-def test_a_long_run_says_how_far_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sweeping, "EVERY_S", 0.0)
-    perform(some()[0])
-    first, *_, last = capsys.readouterr().err.splitlines()
-    assert first.startswith("fifo, reno, seed 1: 1 of 4 jobs done after")
-    assert "4 of 4 jobs done" in last
-
-
 def test_an_unknown_executor_is_refused() -> None:
     with pytest.raises(UsageError, match="'slurm' is not an executor"):
         dict(sweep(some(), "slurm"))
