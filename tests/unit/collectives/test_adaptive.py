@@ -95,16 +95,6 @@ def test_equal_links_match_a_ring_and_a_slow_one_is_spared() -> None:
         assert ring_s / find_strategy(Links.star(rates), SIZE).seconds == pytest.approx(gain)
 
 
-def test_slow_host_carries_partial_sums_from_the_start() -> None:
-    """With one tree its downlink, or its uplink, would wait for the first sum."""
-    rates = np.array([25e6, 100e6, 100e6, 100e6])
-    strategy = find_strategy(Links.star(rates), SIZE)
-    parts = zip(strategy.shares, strategy.trees, strict=True)
-    gathers = np.sum([share * tree.gathers() for share, tree in parts], axis=0)
-    assert gathers[0].sum() == pytest.approx(0.5, abs=0.02)
-    assert gathers[:, 0].sum() == pytest.approx(0.5, abs=0.02)
-
-
 def test_probes_that_differ_by_their_error_count_as_equal() -> None:
     rates = np.array([[0, 95e6, 99e6], [103e6, 0, 24e6], [100e6, 25e6, 0]])
     links = Links.measured(rates, np.full((3, 3), 1e-4))

@@ -104,14 +104,12 @@ def test_nothing_is_wrong_on_a_good_host(host):
 @pytest.mark.parametrize(
     ("purpose", "name", "changes", "state", "fix"),
     [
-        ("bpf", "kernel", {RELEASE: "5.14.0-427.el9"}, "ok", ""),
         ("bpf", "kernel", {BTF: BTF_5_10}, "missing", "6.1 or newer"),
         ("attach", "in the kernel", {BTF: BTF_5_10}, "warning", "6.1"),
         ("bpf", "BTF", {BTF: None}, "missing", "CONFIG_DEBUG_INFO_BTF"),
         ("bpf", "struct_ops", {BTF: "\0__bpf_prog_enter_sleepable\0"}, "missing", "6.1 or newer"),
         ("bpf", "struct_ops", {BTF: OF_A_VENDOR}, "warning", "vendor"),
         ("bpf", "CVE-2026-74714", {RELEASE: "6.18.44"}, "warning", "6.18.45"),
-        ("bpf", "CVE-2026-74714", {RELEASE: "6.18.45"}, "ok", ""),
         ("attach", "receive backlog", {SOFTNET: "a1 0 3\nb2 10 0\n"}, "warning", "max_backlog"),
         ("bpf", "JIT", {"/proc/sys/net/core/bpf_jit_enable": "0"}, "missing", "bpf_jit_enable=1"),
         ("bpf", "bpffs", {"/proc/self/mounts": "bpf /other bpf rw 0 0"}, "missing", "mount -t bpf"),
@@ -122,7 +120,6 @@ def test_nothing_is_wrong_on_a_good_host(host):
         ("bpf", "lockdown", {LOCKDOWN: "none [confidentiality]"}, "warning", "lockdown=integrity"),
         ("bpf", "libbpf headers", {"/usr/include/bpf/bpf_helpers.h": None}, "missing", "-dev"),
         ("bpf", "base dctcp", {MODULES: None}, "warning", "CONFIG_TCP_CONG_DCTCP"),
-        ("testbed", "bbr", {MODULES: None}, "warning", "CONFIG_TCP_CONG_BBR"),
         ("testbed", "cubic", {AVAILABLE: "reno"}, "missing", "CONFIG_TCP_CONG_CUBIC"),
         ("kmod", "module loading", {"/proc/modules": None}, "missing", "CONFIG_MODULES"),
         ("kmod", "module loading", {"/proc/sys/kernel/modules_disabled": "1"}, "missing", "reboot"),
@@ -133,11 +130,9 @@ def test_nothing_is_wrong_on_a_good_host(host):
         ("kmod", "kernel headers", {HEADERS: None, MODULES: None}, "missing", "linux-headers-6.1"),
         ("kmod", "signing", {SECURE_BOOT: b"\x06\x00\x00\x00\x00"}, "ok", ""),
         ("kmod", "signing", {SECURE_BOOT: b"\x06\x00\x00\x00\x01"}, "warning", "mokutil"),
-        ("kmod", "signing", {LOCKDOWN: INTEGRITY, EFI: ""}, "warning", "mokutil"),
         ("kmod", "signing", {LOCKDOWN: INTEGRITY}, "warning", "BPF backend"),
         ("kmod", "signing", {"/proc/config.gz": FORCED, EFI: ""}, "warning", "mokutil"),
         ("attach", "ptrace", {"/proc/sys/kernel/yama/ptrace_scope": "3"}, "warning", "reboot"),
-        ("attach", "ptrace", {STATUS: "CapEff:\t0000000000000000"}, "warning", "root"),
     ],
 )
 def test_finding(host, purpose, name, changes, state, fix):
@@ -160,7 +155,6 @@ def test_a_kernel_that_load_refuses_is_not_ready(host, monkeypatch):
         ({"/proc/sys/kernel/modules_disabled": "1"}, "BPF backend", "mltcp load --backend bpf"),
         ({STATUS: CONFINED}, "on the host itself", "mltcp load --backend bpf"),
         ({"/proc/self/uid_map": "0 1000 1"}, "on the host itself", "mltcp load --backend bpf"),
-        ({LOCKDOWN: INTEGRITY}, "", "mltcp load --backend bpf"),
     ],
 )
 def test_no_advice_to_build_a_module_the_kernel_refuses(host, changes, loading, advice):
@@ -215,7 +209,6 @@ class Answering(Host):
     ("version", "targets", "state"),
     [
         ("Debian clang version 14.0.6\nTarget: x86_64", "  bpf   - BPF (host endian)", "ok"),
-        ("Ubuntu clang version 21.1.0-1", "    bpf        - BPF", "ok"),
         ("clang version 12.0.1", "  bpf   - BPF (host endian)", "missing"),
         ("clang version 16.0.0", "  x86   - 32-bit X86\n  nobpf - x", "missing"),
         (None, None, "missing"),
@@ -258,13 +251,6 @@ def test_readiness_depends_on_one_backend_and_the_testbed():
     assert diagnosis(bpf="missing").ready
     assert not diagnosis(bpf="missing", kmod="missing").ready
     assert not diagnosis(testbed="missing").ready
-
-
-def test_text_keeps_to_the_width():
-    check = Check("name", "missing", "found " * 30, "fix it " * 30)
-    text = Diagnosis("6.1", {name: [check] for name in PURPOSES}).as_text(80)
-    assert max(map(len, text.splitlines())) <= 80
-    assert "BPF backend: lacks name" in text
 
 
 def test_json_on_this_host(capsys):

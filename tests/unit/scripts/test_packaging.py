@@ -27,21 +27,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_copy_builds_without_the_rest_of_the_checkout(tree: Path) -> None:
-    kbuild = (tree / "Kbuild").read_text()
-    objects = re.search(r"^tcp_mltcp-y := (.*)$", kbuild.replace("\\\n", " "), re.MULTILINE)
-    assert objects
-    for name in objects[1].split():
-        assert (tree / name).with_suffix(".c").is_file()
-    for source in tree.glob("*.[ch]"):
-        for included in re.findall(r'^#include "(.*)"$', source.read_text(), re.MULTILINE):
-            assert (tree / included).is_file(), f"{source.name} includes {included}"
-    assert (tree / "version").read_text().strip() == __version__
-    for script in ("probe", "after-install"):
-        assert (tree / script).stat().st_mode & 0o111
-    assert not [path.name for path in tree.iterdir() if path.is_dir() or path.suffix == ".o"]
-
-
 def variables(conf: Path, *names: str) -> dict[str, str]:
     """Variables of a dkms.conf, as DKMS reads it."""
     script = 'source "$1"; shift; for name; do printf "%s\\n" "${!name}"; done'

@@ -53,21 +53,6 @@ def test_who_asks_late_how_a_job_went_is_told(
         assert told() == ""
 
 
-def test_missing_job_is_answered_with_what_decides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(jobs, "read_follower_states", lambda: read_follower_states(tmp_path))
-    monkeypatch.setattr(jobs, "read_ended", lambda: read_ended(tmp_path))
-    monkeypatch.setenv("MLTCP_ATTACH", "onn")
-    assert main(["status", "jobs", "--mine"]) == 0
-    said = capsys.readouterr().err
-    assert "No agent follows a job of yours. Its rules decide" in said
-    assert said.endswith("here it is onn.\n")
-    monkeypatch.delenv("MLTCP_ATTACH")
-    assert main(["status", "jobs", "--mine", "--job", "x"]) == 0
-    assert capsys.readouterr().err.endswith("processes started with.\n")
-
-
 def test_a_follower_that_is_killed_while_it_gets_ready_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,15 +78,6 @@ def test_iterations_are_those_that_were_sent(interface: str) -> None:
         assert observer.closed() == []
 
 
-def test_a_connection_that_is_silent_has_none() -> None:
-    with (
-        sending(1000.0) as (sock, _),
-        Meter() as meter,
-        pytest.raises(NoIterations, match=r"No iterations of a are known.* moved nothing; see"),
-    ):
-        PassiveObserver(meter, lambda: None).learn({"a": [sock]}, 1.0)
-
-
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
