@@ -124,28 +124,6 @@ def test_no_root_for_the_demo() -> None:
     assert "need root; run: sudo scripts/demo" in done.stderr
 
 
-def test_a_second_demo() -> None:
-    (LOCKS.parent).mkdir(parents=True, exist_ok=True)
-    lock = LOCKS.parent / "demo.lock"
-    done = subprocess.run(
-        ["flock", "--nonblock", lock, DEMO], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 4
-    assert done.stderr.count("\n") == 1
-    assert "another demo is running on this host" in done.stderr
-
-
-def test_a_demo_that_cannot_run_says_why(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    done = subprocess.run(
-        [DEMO, "-o", folder, "--variants", "nosuch"], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert "nosuch" in done.stderr.splitlines()[-1]
-    assert not folder.exists()
-
-
 def test_an_interrupted_demo_names_what_it_measured(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with subprocess.Popen(

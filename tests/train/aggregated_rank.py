@@ -20,8 +20,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import mltcp_tools.collectives as mc
-from mltcp_tools.collectives.collective import CollectiveError
-from mltcp_tools.collectives.library import How
 
 
 def make_model() -> torch.nn.Module:
@@ -101,14 +99,6 @@ def main() -> None:
         line |= {"algorithm": state.algorithm}
         print(json.dumps(line), flush=True)
         time.sleep(float(os.environ.get("PAUSE", "0")))
-    if "UNEQUAL" in os.environ:
-        said = ""
-        try:
-            own = torch.ones(1000 + (rank == "2"), dtype=getattr(torch, os.environ["UNEQUAL"]))
-            state.reducer.all_reduce(own, How.SUM).wait()
-        except CollectiveError as error:
-            said = str(error)
-        print(json.dumps({"said": said}), flush=True)
     print(json.dumps({"parameters": digest(list(model.parameters()))}), flush=True)
     state.close()
     dist.destroy_process_group()

@@ -83,17 +83,6 @@ def test_auto_without_aggregator_keeps_backend_and_says_why() -> None:
     assert "keep the job's own way: No aggregator answers at" in errors[0]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("algorithm", ["aggregated", "adaptive"])
-def test_unequal_sizes_are_named_on_every_rank(algorithm: str, dtype: str) -> None:
-    with star() as (net, name), aggregator(net, name, "xdp"):
-        lines, errors = finish(start(net, algorithm, steps=2, UNEQUAL=dtype))
-    for each in lines:
-        said = [line["said"] for line in each if "said" in line]
-        assert len(said) == 1, errors
-        assert f"rank 0 for the sum of 1000 {dtype}, rank 2 for the sum of 1001 {dtype}" in said[0]
-
-
 def test_the_first_rank_dies_that_plans_the_trees() -> None:
     with star() as (net, _):
         lines, errors = finish(start(net, "adaptive", steps=8, FAULT="0:3"))

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Ranks that tell each other where they are, some of them in different places or of other sizes."""
+"""Ranks that tell each other where they are, some of them in different places."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import pickle
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -81,40 +80,3 @@ def test_a_word_that_is_no_json_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "sprung").exists()
     pickle.loads(trap)
     assert (tmp_path / "sprung").exists()
-
-
-def _reduce(rank: int, folder: Path) -> None:
-    import torch.distributed as dist
-
-    from mltcp_tools.collectives.collective import CollectiveError, Setting
-    from mltcp_tools.collectives.gloo import Gloo
-    from mltcp_tools.collectives.group import Group
-    from mltcp_tools.collectives.reducer import Reducer
-
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
-    reducer = Reducer(Gloo, Setting(Group(None, 20.0)))
-    said = "a sum"
-    try:
-        reducer.all_reduce(torch.ones(1000 + (rank == 2))).wait()
-    except CollectiveError as error:
-        said = str(error)
-    (folder / str(rank)).write_text(said)
-    os._exit(0)  # a group that failed doesn't end in peace
-
-
-def test_gloo_ends_rank_of_unequal_size_and_others_report_it(
-    tmp_path: Path,
-) -> None:
-    """A thread of Gloo's ends the process that is sent too much, which so can't say anything."""
-    context = multiprocessing.get_context("spawn")
-    ranks = [context.Process(target=_reduce, args=(rank, tmp_path)) for rank in range(3)]
-    for each in ranks:
-        each.start()
-    for each in ranks:
-        each.join(60)
-        each.kill()
-        each.join()
-    assert sorted(each.exitcode for each in ranks) == [-signal.SIGABRT, 0, 0]
-    said = [(tmp_path / str(rank)).read_text() for rank in range(3) if not ranks[rank].exitcode]
-    for each in said:
-        assert each.startswith("A reduction by Gloo failed, so a rank is gone or silent: ")

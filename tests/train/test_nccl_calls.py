@@ -218,17 +218,6 @@ def test_every_function_is_read(nccl_library: Path) -> None:
     ]
 
 
-def test_bytes_are_unknown_without_ranks_or_flows(nccl_library: Path) -> None:
-    with NcclSource() as source, caller(nccl_library, world_size=None) as running:
-        source.watch(running.pid)
-        running.start()
-        poll_until_done(source, running)
-        found = source.metadata(running.pid, flows=1)
-        assert found is not None
-        assert found.bytes_per_iteration is None
-        assert found.period_s > 0.1
-
-
 def test_a_library_that_was_replaced_or_deleted(nccl_library: Path, tmp_path: Path) -> None:
     copy = tmp_path / "libnccl.so.2"
     shutil.copy(nccl_library, copy)
