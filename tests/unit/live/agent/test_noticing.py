@@ -52,39 +52,6 @@ def test_a_socket_is_noticed_when_it_comes_and_when_it_connects() -> None:
         assert have_new([watched]) == []
 
 
-def test_processes_come_and_go() -> None:
-    child = os.fork()
-    if not child:
-        os.read(os.pipe()[0], 1)
-        os._exit(0)
-    said: list[str] = []
-    watchlist = Watchlist([Rule("job", Target(pids=(child,)))], said.append)
-    try:
-        assert watchlist.look(0) == []
-        (watched,) = watchlist
-        assert watched.process.pid == child
-        assert watchlist.look_at_new(10) == []
-        assert list(watchlist) == [watched]
-        watchlist.rules = (Rule("other", Target(pids=(child,))),)
-        assert watchlist.look(20) == [watched]
-        (again,) = watchlist
-        assert again is not watched
-        watchlist.rules = (Rule("none", Target(netns=("no-such-namespace",))),)
-        assert watchlist.look(30) == [again]
-        assert list(watchlist) == []
-        assert "no-such-namespace" in said[0]
-        watchlist.rules = (RULE,)
-        watchlist.look(40)
-        assert list(watchlist) == []  # never this very process
-        watchlist.rules = (Rule("job", Target(pids=(child,))),)
-        watchlist.look(50)
-    finally:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-    assert [each.process.pid for each in watchlist.look(60)] == [child]
-    assert list(watchlist) == []
-
-
 def test_a_grown_up_process_that_becomes_another_program() -> None:
     watchlist = Watchlist([Rule("job", Target(patterns=("^sleep 4242$",)))], [].append)
     with subprocess.Popen(

@@ -166,20 +166,6 @@ def test_cgroup_speaks_if_all_there_say_the_same() -> None:
         assert seen(root, there(one, "/")).get(root, NAME) is None
 
 
-def test_renamed_process_stays_with_its_rule() -> None:
-    rules = [Rule("first", Target(patterns=("train-4242",)))]
-    watchlist = Watchlist(rules, [].append)
-    with renaming("train-4242", MLTCP_ATTACH="off") as job:
-        watchlist.look(0)
-        (watched,) = watchlist
-        watchlist.rules = (Rule("idle", Target(patterns=("ray::IDLE-4242",))), *rules)
-        for round, title in enumerate(("ray::IDLE-4242", "ray::train-4242()", "y" * 3000), 1):
-            job.ask(title)
-            assert watchlist.look(10 * round) == []
-            assert list(watchlist) == [watched]
-            assert watchlist.environments.get(watched.process, NAME) == "off"
-
-
 def test_environment_of_a_process_that_execs_is_read_anew() -> None:
     code = "import os; input(); os.execvpe('sleep', ['sleep', '4242'], {'MLTCP_ATTACH': 'off'})"
     watchlist = Watchlist([Rule("job", Target(patterns=("4242",)))], [].append)

@@ -140,18 +140,6 @@ def test_each_kind_of_condition_must_fit():
     assert chosen(pids=(base + 1, base + 2), patterns=("train",), cgroups=("job_12",)) == [1]
 
 
-def test_a_tree():
-    code = "import subprocess, sys; subprocess.run(['sleep', '60'])"
-    with subprocess.Popen([sys.executable, "-c", code]) as parent:
-        try:
-            while len(found := select(Target(trees=(parent.pid,)))) < 2:
-                pass
-        finally:
-            for each in found[1:]:
-                os.kill(each.pid, 9)
-    assert [each.ppid for each in found] == [os.getpid(), parent.pid]
-
-
 def test_a_pattern_does_not_mean_who_asks():
     code = (
         "import sys; from mltcp_tools.live.attach.selection import Target, select;"

@@ -34,18 +34,6 @@ def hosts(*found: FakeHost) -> Hosts:
     return Hosts(cast("list[Host]", list(found)))
 
 
-def test_a_jobs_parts_are_one_burst() -> None:
-    one = FakeHost(
-        {1: KnownJob(100, 5, (0,)), 2: KnownJob(50, 5, (0,))},
-        {1: Burst(40, NOW - 9, NOW - 2, 90, 3, True)},
-    )
-    two = FakeHost({1: KnownJob(300, 7, (1,))}, {1: Burst(10, NOW - 7, NOW - 1, 290, 3, True)})
-    both = hosts(one, two)
-    assert both.jobs() == {1: KnownJob(400, 7, (0, 1)), 2: KnownJob(50, 5, (0,))}
-    assert both.burst(1) == Burst(50, NOW - 9, NOW - 1, 380, 3, True)
-    assert both.burst(2) is None
-
-
 def test_a_job_goes_on_while_it_does_somewhere() -> None:
     """The part that is over tells neither when it began nor when it last sent."""
     over = FakeHost({1: KnownJob(0, 5)}, {1: Burst(90, NOW - 99, NOW - 50, 90, 3, False)})
