@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -180,17 +179,6 @@ def test_threads_may_share_a_job(mailbox: Mailbox) -> None:
     for thread in threads:
         thread.join()
     assert all(message.bytes == 1 for message in mailbox.receive(10_000))
-
-
-def test_a_socket_of_another_kind_is_no_error(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(tmp_path / "agent.sock"))
-        listener.listen()
-        job = hooks.Job("stream")
-        job._path = str(tmp_path / "agent.sock")
-        with job.iteration():
-            pass
-    assert job.dropped == 1
 
 
 def test_the_file_alone_is_enough_for_a_training_image(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 from support.run_folders import make_run
-from support.watched_backend import WatchedBackend, event
+from support.watched_backend import WatchedBackend
 
-from mltcp_tools.cli import record
 from mltcp_tools.cli.main import cli, main
 from mltcp_tools.cli.options import list_option
 from mltcp_tools.kernel.backends.base import Job
@@ -124,23 +123,14 @@ def test_jobs_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert completed("lab", "record", "--job", "bert,g") == ["bert,gpt2"]
 
 
-def test_plans_and_recordings_for_programs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_run_is_profiled_for_the_jobs_that_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(tmp_path / "run")
     assert main(["lab", "profile", str(run), "--job", "job-1,job-3", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["jobs"]) == ["job-1", "job-3"]
     assert main(["lab", "profile", str(run), "--job", "job-9"]) == 2
     assert "There is no job 'job-9'" in capsys.readouterr().err
-    events = [event(1, 1, n, 1e9 + n, 1e9 + n + 0.1) for n in range(9)]
-    monkeypatch.setattr(
-        record, "get_backend", lambda name: WatchedBackend([Job(1, "a")], [], events)
-    )
-    folder = tmp_path / "recorded"
-    assert main(["lab", "record", "-o", str(folder), "--iterations", "5", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["run"] == str(folder)
-    assert shown["iterations"]["a"] >= 5
 
 
 def examples(command: click.Command) -> list[list[str]]:

@@ -19,7 +19,6 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.cluster_own import ask, import_
 from mltcp_tools.cli.main import main
 from mltcp_tools.clusters.models import Model
-from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.own.ask import ask as answers_of
 from mltcp_tools.clusters.own.conflicts import conflicts
 from mltcp_tools.clusters.own.counters import measured, read_counters
@@ -29,11 +28,10 @@ from mltcp_tools.clusters.own.importing import (
     models_of_table,
 )
 from mltcp_tools.clusters.own.logs import read_log
-from mltcp_tools.clusters.own.page import unexplained
 from mltcp_tools.clusters.own.replay import by_start, calibrated, compare, error, simulated, trust
-from mltcp_tools.clusters.rules import UNTOLD, Treatment, treatment
+from mltcp_tools.clusters.rules import UNTOLD, treatment
 from mltcp_tools.clusters.topology import regular
-from mltcp_tools.clusters.workload import ClusterJob, Workload, parse_workload, placed_s
+from mltcp_tools.clusters.workload import Workload, parse_workload, placed_s
 from mltcp_tools.lab.runs.run import load_run
 
 SACCT = """\
@@ -356,15 +354,6 @@ def test_what_nothing_was_held_against_says_so(tmp_path: Path) -> None:
     assert answers["More uplinks?"]["verdict"] == "saves, if the model is right"
 
 
-def test_jobs_waiting_in_a_replay_for_their_hosts_are_counted(tmp_path: Path) -> None:
-    text = "cluster: {servers: 1, gpus: 4}\njobs:\n" + "".join(
-        f"  - {{name: j{n}, model: bert, gpus: 4, start: 0s, took: 100s, placement: {{s0: 4}}}}\n"
-        for n in range(2)
-    )
-    said = unexplained(compare(parse_workload(text, "w"), ()))
-    assert said[1].startswith("1 job waited in the replay until GPUs were free")
-
-
 def test_predictions_need_observations(tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
     path.write_text("jobs: [{model: bert, gpus: 16, iterations: 10}]\n")
@@ -379,27 +368,6 @@ def test_a_job_whose_place_is_taken_waits_for_it() -> None:
     )
     first, second = simulated(parse_workload(text, "w"), how=treatment("fair")).jobs
     assert second.start_s == pytest.approx(first.end_s)
-
-
-def test_a_log_of_many_iterations_is_replayed_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Model("a", 0.1, 0)
-    jobs = tuple(
-        ClusterJob(
-            f"job-{n}", model, 1, 3_000_000, start_s=0.0, took_s=310_000.0, placement=((0, 1),)
-        )
-        for n in range(2)
-    )
-    ran: list[int] = []
-
-    def noted(workload: Workload, how: Treatment | None = None) -> Outcome:
-        ran.append(sum(job.iterations for job in workload.jobs))
-        return simulated(workload, how=how)
-
-    monkeypatch.setattr("mltcp_tools.clusters.own.replay.simulated", noted)
-    found = compare(Workload(regular(servers=1, gpus=4, leaf=1, spines=1), jobs), ())
-    assert ran == [1_000_000]
-    assert [each.predicted_s for each in found] == pytest.approx([300_000] * 2, rel=0.01)
-    assert [each.observed_s for each in found] == [310_000.0] * 2
 
 
 def test_facts_are_arithmetic(tmp_path: Path) -> None:
@@ -556,17 +524,10 @@ jobs:
     assert conflicts(apart, "reno") == []
 
 
-LEAVES = """\
-SwitchName=rack1 Nodes=n[1-2]
-SwitchName=rack2 Nodes=n[3-4]
-SwitchName=spine Switches=rack[1-2]
-"""
-
-
 def imported(tmp_path: Path, lines: list[str], model: str, *words: str) -> str:
     """The file that the real `cluster import` makes of a CSV's lines."""
     (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
-    (tmp_path / "topology.conf").write_text(LEAVES)
+    (tmp_path / "topology.conf").write_text(CONF)
     (tmp_path / "m.yaml").write_text(f"models: {{mine: {{{model}}}}}\n")
     table = ["--models", str(tmp_path / "m.yaml"), "--rate", "10gbit"]
     data = str(tmp_path / "data.yaml")

@@ -166,19 +166,6 @@ def test_no_advice_to_build_a_module_the_kernel_refuses(host, changes, loading, 
     assert not [fix for fix in fixes if "make -C" in fix or "apt-get install" in fix]
 
 
-@pytest.mark.parametrize(
-    ("changes", "advice"),
-    [
-        ({SECURE_BOOT: b"\x06\x00\x00\x00\x01"}, "Run: make -C kmod dkms, which says"),
-        ({HEADERS: None}, "With the kernel's headers there, run: make -C kmod module"),
-        ({STATUS: "Uid:\t7\t7\t7\t7\nCapEff:\t0\n"}, "Run: make -C kmod module"),
-    ],
-)
-def test_a_module_that_would_be_taken_can_be_built(host, changes, advice):
-    diagnosis = diagnose(host({MODULES: None, **changes}))
-    assert find(diagnosis, "kmod", "tcp_mltcp").fix.startswith(advice)
-
-
 def test_a_loaded_module_needs_no_loading(host):
     changes = {"/proc/sys/kernel/modules_disabled": "1", "/sys/module/tcp_mltcp/refcnt": "0"}
     assert find(diagnose(host(changes)), "kmod", "module loading").state == "ok"

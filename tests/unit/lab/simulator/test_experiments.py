@@ -138,24 +138,6 @@ def test_what_is_not_modelled_is_refused(text: str, complaint: str) -> None:
         modelled(parse_experiment(document, "e.yaml"))
 
 
-def test_a_threshold_marks_before_the_queue_is_full() -> None:
-    text = SMALL.replace("queue: 30kB", "queue: 400kB, aqm: threshold")
-    experiment, _ = modelled(parse_experiment(text, "small.yaml"))
-    done = simulate_variant(experiment, experiment.variant("reno"), 1)
-    assert done.counters.marks > 0
-    assert done.counters.drops == 0
-
-
-def test_unmodelled_variants_are_left_out_unless_named() -> None:
-    experiment = parse_experiment(SMALL, "small.yaml")
-    kept, left_out = modelled(experiment)
-    assert [variant.name for variant in kept.variants] == ["reno", "mltcp"]
-    assert kept.baseline == "reno"
-    assert left_out == {"bbr": "bbr"}
-    with pytest.raises(UsageError, match="bbr isn't modelled"):
-        modelled(experiment, named=["bbr", "mltcp"])
-
-
 def test_parameters_of_a_variant_reach_the_algorithm() -> None:
     text = SMALL.replace(
         "  mltcp: {cc: mltcp}\n",

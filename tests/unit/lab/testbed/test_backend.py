@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.kernel.congestion_controls import STANDARD
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.reading import parse_experiment
@@ -18,7 +18,7 @@ from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed import backend as testbed_backend
 from mltcp_tools.lab.testbed.backend import VariantJobs, use_backend
 from mltcp_tools.lab.testbed.borrowed import borrow
-from mltcp_tools.lab.testbed.run_experiment import check_congestion_controls, check_rates
+from mltcp_tools.lab.testbed.run_experiment import check_rates
 
 
 class Backend:
@@ -71,15 +71,6 @@ def test_sockets_missing_at_receiver_are_named_in_a_sentence() -> None:
     with pytest.raises(MltcpError, match="0 of the 1 sockets"):
         borrow(os.getpid(), [("192.0.2.1", 1)])
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_missing_congestion_control_is_named_with_its_variant() -> None:
-    text = (
-        "name: a\njobs: [{bytes: 1MB, compute: 1s}]\nvariants: {plain: {cc: reno}, odd: {cc: CC}}"
-    )
-    check_congestion_controls(parse_experiment(text.replace("CC", "mltcp"), "a.yaml"))
-    with pytest.raises(HostError, match=r"variant odd .*--variants.*'no_such'"):
-        check_congestion_controls(parse_experiment(text.replace("CC", "no_such"), "a.yaml"))
 
 
 def test_links_that_only_a_simulation_has_are_refused():
