@@ -11,7 +11,7 @@
  * and calls, from its callbacks,
  *   mltcp_bpf_init(sk), mltcp_bpf_send(sk) where sending begins, mltcp_bpf_acked(sk, sample),
  *   mltcp_bpf_release(sk), mltcp_bpf_undo(sk), mltcp_bpf_state(sk, state) after the base's own, and
- *   mltcp_bpf_loss(sk, base's ssthresh), or mltcp_bpf_mark() where that follows from marks;
+ *   mltcp_bpf_loss(sk) before the base's ssthresh;
  *   mltcp_bpf_avoid(sk, &acked), which says whether to call the base's cong_avoid, and with which
  *   count of segments, and mltcp_bpf_avoided() after it.
  * The kernel calls them with the socket locked, so a flow's state needs no lock of its own.
@@ -398,8 +398,6 @@ mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *flow, __u32 *mechanis
 	*mechanisms = env->params.mechanisms;
 	if (*mechanisms == MLTCP_MECHANISMS_DEFAULT) {
 		*mechanisms = MLTCP_MECHANISMS;
-		if (!job)
-			*mechanisms = mltcp_open_mechanisms(MLTCP_MECHANISMS);
 	}
 	if (job) /* which nobody but the host's administrator can set */
 		*mechanisms |= MLTCP_TRUSTED;
@@ -486,38 +484,18 @@ static __always_inline void mltcp_bpf_avoided(struct sock *sk, __u32 before, __u
 	tp->snd_cwnd = mltcp_bounded_cwnd(before, tp->snd_cwnd, acked);
 }
 
-static __always_inline __u32 mltcp_bpf_reduce(struct sock *sk, __u32 base, __u8 by_marks)
+/* A loss, or a mark; the threshold is the base's. */
+static __always_inline void mltcp_bpf_loss(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct mltcp_loss loss = {
-		.cwnd = tp->snd_cwnd,
-		.flight = tp->packets_out,
-		.base = base,
-		.srtt_us = tp->srtt_us >> 3,
-		.min_us = tp->rtt_min.s[0].v,
-	};
 	struct mltcp_flow *flow;
 	__u64 *path;
 	__u32 key;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	path = mltcp_bpf_path(sk, &key);
-	if (!flow || !path)
-		return base;
-	return by_marks ? mltcp_on_mark(flow, &loss, path, key)
-			: mltcp_on_loss(flow, &loss, path, key);
-}
-
-/* Slow-start threshold after a loss or a mark, where the base's would be `base`; segments. */
-static __always_inline __u32 mltcp_bpf_loss(struct sock *sk, __u32 base)
-{
-	return mltcp_bpf_reduce(sk, base, 0);
-}
-
-/* Likewise, of a base that cuts its window by the share of marks. */
-static __always_inline __u32 mltcp_bpf_mark(struct sock *sk, __u32 base)
-{
-	return mltcp_bpf_reduce(sk, base, 1);
+	if (flow && path)
+		mltcp_on_loss(flow, tp->srtt_us >> 3, tp->rtt_min.s[0].v, path, key);
 }
 
 /* Nothing was lost after all. To be called before the base's own. */
@@ -531,20 +509,15 @@ static __always_inline void mltcp_bpf_undo(struct sock *sk)
 		mltcp_on_undo(flow, path, key);
 }
 
-/*
- * The kernel asks for the threshold before it says whether it is for a loss or for a time-out, and
- * after a loss it doesn't ask again for the time-out that may follow.
- */
 static __always_inline void mltcp_bpf_state(struct sock *sk, __u8 new_state)
 {
-	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_flow *flow;
 
+	if (new_state != TCP_CA_Loss)
+		return;
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
-	if (flow && new_state == TCP_CA_Loss)
-		tp->snd_ssthresh = mltcp_on_time_out(flow, tp->tcp_clock_cache, tp->snd_ssthresh);
-	else if (flow && new_state < TCP_CA_CWR)
-		mltcp_on_repaired(flow);
+	if (flow)
+		mltcp_on_time_out(flow, tcp_sk(sk)->tcp_clock_cache);
 }
 
 /* The flow closes, or takes another congestion control: nothing of ours stays with it. */
@@ -561,8 +534,8 @@ static __always_inline void mltcp_bpf_release(struct sock *sk)
 	bpf_sk_storage_delete(&mltcp_tags, sk);
 }
 
-/* Callbacks that are alike on every base. reduce: mltcp_bpf_loss, or mltcp_bpf_mark. */
-#define MLTCP_CALLBACKS(reduce, base_ssthresh, base_cong_avoid)            \
+/* Callbacks that are alike on every base. */
+#define MLTCP_CALLBACKS(base_ssthresh, base_cong_avoid)                    \
 	SEC("struct_ops")                                                  \
 	void BPF_PROG(release, struct sock *sk)                            \
 	{                                                                  \
@@ -572,7 +545,8 @@ static __always_inline void mltcp_bpf_release(struct sock *sk)
 	SEC("struct_ops")                                                  \
 	__u32 BPF_PROG(ssthresh, struct sock *sk)                          \
 	{                                                                  \
-		return reduce(sk, base_ssthresh(sk));                      \
+		mltcp_bpf_loss(sk);                                        \
+		return base_ssthresh(sk);                                  \
 	}                                                                  \
                                                                            \
 	SEC("struct_ops")                                                  \

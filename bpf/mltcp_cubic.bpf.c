@@ -32,7 +32,7 @@ void BPF_PROG(init, struct sock *sk)
 	mltcp_bpf_init(sk);
 }
 
-MLTCP_CALLBACKS(mltcp_bpf_loss, cubictcp_recalc_ssthresh, cubictcp_cong_avoid)
+MLTCP_CALLBACKS(cubictcp_recalc_ssthresh, cubictcp_cong_avoid)
 
 SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)

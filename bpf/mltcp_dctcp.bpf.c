@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * `mltcp_dctcp`: all three mechanisms on the kernel's own DCTCP (net/ipv4/tcp_dctcp.c, RFC 8257),
- * whose cut after marks is scaled by the ratio. For kernels that have dctcp; its estimate of the
+ * `mltcp_dctcp`: both mechanisms on the kernel's own DCTCP (net/ipv4/tcp_dctcp.c, RFC 8257). For kernels that have dctcp; its estimate of the
  * share of marked segments stays in icsk_ca_priv, and its own.
  *
  * Restricted, as dctcp is: it pushes others aside where queues don't mark (RFC 8257, 5).
@@ -9,7 +8,7 @@
 #include <linux/types.h>
 #include "../kmod/mltcp_uapi.h"
 
-#define MLTCP_MECHANISMS (MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD)
+#define MLTCP_MECHANISMS (MLTCP_SCALE_INCREASE | MLTCP_YIELD)
 #define MLTCP_YIELD_HOLDS 0
 
 #include "mltcp.bpf.h"
@@ -54,7 +53,7 @@ void BPF_PROG(init, struct sock *sk)
 }
 
 /* The threshold is that of marks. After a loss dctcp sets it when it enters the state. */
-MLTCP_CALLBACKS(mltcp_bpf_mark, dctcp_ssthresh, tcp_reno_cong_avoid)
+MLTCP_CALLBACKS(dctcp_ssthresh, tcp_reno_cong_avoid)
 
 SEC("struct_ops")
 void BPF_PROG(set_state, struct sock *sk, __u8 new_state)

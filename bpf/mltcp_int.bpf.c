@@ -71,7 +71,8 @@ void BPF_PROG(release, struct sock *sk)
 SEC("struct_ops")
 __u32 BPF_PROG(ssthresh, struct sock *sk)
 {
-	return mltcp_bpf_loss(sk, tcp_reno_ssthresh(sk));
+	mltcp_bpf_loss(sk);
+	return tcp_reno_ssthresh(sk);
 }
 
 /* Which slots are the flow's: of its path, and of its job there. Untagged, it is its own job. */

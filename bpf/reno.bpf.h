@@ -17,7 +17,7 @@ void BPF_PROG(init, struct sock *sk)
 	mltcp_bpf_init(sk);
 }
 
-MLTCP_CALLBACKS(mltcp_bpf_loss, tcp_reno_ssthresh, tcp_reno_cong_avoid)
+MLTCP_CALLBACKS(tcp_reno_ssthresh, tcp_reno_cong_avoid)
 
 SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)

@@ -97,7 +97,6 @@ struct mltcp_variant {
 	u32 mechanisms; /* where a job of the host's administrator doesn't say */
 	u32 flags; /* TCP_CONG_*, besides the base's */
 	bool yield_holds; /* no increase while yielding: the base's makes for where it was */
-	bool cuts_by_marks; /* the base's ssthresh is for marks, and a share of what it measures */
 	bool has_room; /* the base is known to write nothing in the private area */
 	int lacks_room; /* 1: it was seen to write there, so no flow gets one */
 	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */

@@ -5,7 +5,6 @@
 const struct nla_policy mltcp_params_policy[MLTCP_P_COUNT] = {
 	[MLTCP_P_TOTAL_BYTES] = {.type = NLA_U64}, [MLTCP_P_GAP_NS] = {.type = NLA_U64},
 	[MLTCP_P_SLOPE] = {.type = NLA_U32},	   [MLTCP_P_INTERCEPT] = {.type = NLA_U32},
-	[MLTCP_P_KEEP_MIN] = {.type = NLA_U32},	   [MLTCP_P_KEEP_MAX] = {.type = NLA_U32},
 	[MLTCP_P_YIELD_MIN] = {.type = NLA_U32},   [MLTCP_P_YIELD_MAX] = {.type = NLA_U32},
 	[MLTCP_P_MECHANISMS] = {.type = NLA_U32},
 };
@@ -14,8 +13,6 @@ const struct nla_policy mltcp_params_policy[MLTCP_P_COUNT] = {
 static const size_t params_words[MLTCP_P_COUNT] = {
 	[MLTCP_P_SLOPE] = offsetof(struct mltcp_params, slope),
 	[MLTCP_P_INTERCEPT] = offsetof(struct mltcp_params, intercept),
-	[MLTCP_P_KEEP_MIN] = offsetof(struct mltcp_params, keep_min),
-	[MLTCP_P_KEEP_MAX] = offsetof(struct mltcp_params, keep_max),
 	[MLTCP_P_YIELD_MIN] = offsetof(struct mltcp_params, yield_min),
 	[MLTCP_P_YIELD_MAX] = offsetof(struct mltcp_params, yield_max),
 	[MLTCP_P_MECHANISMS] = offsetof(struct mltcp_params, mechanisms),

@@ -78,26 +78,14 @@ static u32 mltcp_ssthresh(struct sock *sk)
 	const struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_sock *ms;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
-	const struct mltcp_variant *variant;
-	struct mltcp_loss loss;
 	u64 *path;
 	u32 key;
 
-	if (!ms)
-		return base ? base->ssthresh(sk) : tcp_reno_ssthresh(sk);
-	path = mltcp_path(sk, &key);
-	loss = (struct mltcp_loss){
-		.cwnd = tcp_snd_cwnd(tp),
-		.flight = tp->packets_out,
-		.base = base->ssthresh(sk),
-		.srtt_us = tp->srtt_us >> 3,
-		.min_us = tcp_min_rtt(tp),
-	};
-	/* Without ECN, dctcp has put Reno in its place. */
-	variant = mltcp_variant_at(ms->variant);
-	if (variant->cuts_by_marks && base == variant->base)
-		return mltcp_on_mark(&ms->flow, &loss, path, key);
-	return mltcp_on_loss(&ms->flow, &loss, path, key);
+	if (ms) {
+		path = mltcp_path(sk, &key);
+		mltcp_on_loss(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), path, key);
+	}
+	return base ? base->ssthresh(sk) : tcp_reno_ssthresh(sk);
 }
 
 /* Of a flow that isn't its base. */
@@ -184,11 +172,8 @@ static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct
 		mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
 	}
 	*mechanisms = env->params.mechanisms;
-	if (*mechanisms == MLTCP_MECHANISMS_DEFAULT) {
+	if (*mechanisms == MLTCP_MECHANISMS_DEFAULT)
 		*mechanisms = mltcp_variant_at(env->ms->variant)->mechanisms;
-		if (!trusted)
-			*mechanisms = mltcp_open_mechanisms(*mechanisms);
-	}
 	if (trusted)
 		*mechanisms |= MLTCP_TRUSTED;
 	return &env->params;
@@ -252,23 +237,15 @@ static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 		mltcp_step(&env, &env.ms->flow, tcp_sk(sk)->tcp_clock_cache, bytes);
 }
 
-/*
- * The kernel asks for the threshold before it says whether it is for a loss or for a time-out, and
- * after a loss it doesn't ask again for the time-out that may follow.
- */
 static void mltcp_set_state(struct sock *sk, u8 new_state)
 {
-	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_sock *ms;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
 	if (base && base->set_state)
 		base->set_state(sk, new_state);
 	if (ms && new_state == TCP_CA_Loss)
-		tp->snd_ssthresh =
-			mltcp_on_time_out(&ms->flow, tp->tcp_clock_cache, tp->snd_ssthresh);
-	else if (ms && new_state < TCP_CA_CWR)
-		mltcp_on_repaired(&ms->flow);
+		mltcp_on_time_out(&ms->flow, tcp_sk(sk)->tcp_clock_cache);
 }
 
 /* What follows goes to the base as it is; only what a base has is registered. */

@@ -10,7 +10,6 @@
  *
  *   F       by which the window's increase is scaled (MLTCP, arXiv 2402.09589: F rises with
  *           the ratio, so that a flow that is ahead gets further ahead);
- *   keep    the share of the window that is kept after a loss (the paper's MD variant);
  *   yield   the queueing delay above which the flow shrinks its window by itself, so that a
  *           flow that is behind leaves the queue to the one ahead before packets are lost.
  *           Not in the paper; the idea of LEDBAT (RFC 6817) with a target that follows the
@@ -89,32 +88,17 @@ static inline __u64 mltcp_scale(__u32 value, __u32 share)
 /* Are parameters from user space within what the core is defined for? */
 static inline __u8 mltcp_params_valid(const struct mltcp_params *p)
 {
-	const __u32 known = MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD;
+	const __u32 known = MLTCP_SCALE_INCREASE | MLTCP_YIELD;
 
 	return p->total_bytes <= MLTCP_TOTAL_MAX && p->gap_ns <= MLTCP_GAP_MAX_NS &&
 	       p->slope <= MLTCP_GAIN_MAX && p->intercept <= MLTCP_GAIN_MAX - p->slope &&
-	       p->keep_min <= MLTCP_KEEP_MAX && p->keep_max <= MLTCP_KEEP_MAX &&
 	       p->yield_min <= MLTCP_ONE && p->yield_max <= MLTCP_ONE &&
 	       (!(p->mechanisms & ~known) || p->mechanisms == MLTCP_MECHANISMS_DEFAULT);
-}
-
-/*
- * The mechanisms of a congestion control that a flow uses where no job of the host's administrator
- * says more. Anyone may have chosen it, or have it by default, and send what he likes, so it keeps no
- * more than its base after a loss: a seventh of the window lost at each loss instead of a half would
- * give a flow twice its share of the link. The increase alone doesn't, for F is as often below 1 as
- * above.
- */
-static inline __u32 mltcp_open_mechanisms(__u32 mechanisms)
-{
-	return mechanisms & ~MLTCP_SCALE_DECREASE;
 }
 
 /* May somebody set a job with these parameters who isn't the host's administrator? */
 static inline __u8 mltcp_params_open(const struct mltcp_params *p, const struct mltcp_params *most)
 {
-	if (p->mechanisms != MLTCP_MECHANISMS_DEFAULT && p->mechanisms & MLTCP_SCALE_DECREASE)
-		return 0;
 	return p->slope <= most->slope && p->intercept <= most->intercept;
 }
 
@@ -155,8 +139,7 @@ static inline __u32 mltcp_between(__u32 low, __u32 high, __u32 ratio)
 
 /*
  * Forget everything: the flow is new, or was given to another job. acked_bytes, retransmits: the
- * connection's totals until now, which are no part of the first iteration. A loss may be under way, and
- * the base's threshold for it is needed if a time-out follows.
+ * connection's totals until now, which are no part of the first iteration.
  */
 static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_bytes,
 			       __u32 retransmits)
@@ -167,8 +150,6 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 	fresh.acked_bytes = acked_bytes;
 	fresh.piece_kib = mltcp_kib(acked_bytes);
 	fresh.retransmits = retransmits;
-	fresh.loss_snapshot.base_ssthresh = f->loss_snapshot.base_ssthresh;
-	fresh.loss_snapshot.over = f->loss_snapshot.over | MLTCP_FORGOTTEN;
 	mltcp_delay_forget(&fresh.delay);
 	fresh.gain = MLTCP_ONE;
 	fresh.next_ns = MLTCP_NEVER;
@@ -363,18 +344,10 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 	return target > MLTCP_QUEUE_MIN_US ? target : MLTCP_QUEUE_MIN_US;
 }
 
-/* F and the share of the window kept are within their bounds, whoever set the parameters. */
+/* F is within its bounds, whoever set the parameters. */
 static inline __u32 mltcp_bounded_gain(__u32 gain)
 {
 	return gain < MLTCP_GAIN_MAX ? gain : MLTCP_GAIN_MAX;
-}
-
-/* At least a 65,536th: 0 would say that the base decides. */
-static inline __u32 mltcp_bounded_keep(__u32 keep)
-{
-	if (!keep)
-		return 1;
-	return keep < MLTCP_KEEP_MAX ? keep : MLTCP_KEEP_MAX;
 }
 
 /* The window is the base's, but for what a flow that has yielded still takes back. */
@@ -383,7 +356,6 @@ static inline void mltcp_be_as_base(struct mltcp_flow *f)
 	f->gain = MLTCP_ONE;
 	f->free_gain = MLTCP_ONE;
 	f->free_us = 0;
-	f->keep = 0;
 	f->yield_us = 0;
 }
 
@@ -419,8 +391,6 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 		f->gain = mltcp_bounded_gain(mltcp_gain(p, f->ratio));
 		f->free_gain = mltcp_bounded_gain(p->slope + p->intercept);
 	}
-	if (mechanisms & MLTCP_SCALE_DECREASE)
-		f->keep = mltcp_bounded_keep(mltcp_between(p->keep_min, p->keep_max, f->ratio));
 	if (mechanisms & MLTCP_YIELD)
 		f->yield_us = mltcp_yield_target(f, p, now, yields);
 	if (!f->yield_us)

@@ -49,11 +49,6 @@ static int set_gain(const char *text, const struct kernel_param *kp)
 	return set_thousandths(text, kp, THOUSAND * (MLTCP_GAIN_MAX >> MLTCP_SHIFT));
 }
 
-static int set_kept(const char *text, const struct kernel_param *kp)
-{
-	return set_thousandths(text, kp, THOUSAND * MLTCP_KEEP_MAX / MLTCP_ONE);
-}
-
 static int set_share(const char *text, const struct kernel_param *kp)
 {
 	return set_thousandths(text, kp, THOUSAND);
@@ -67,7 +62,6 @@ static int get_thousandths(char *buffer, const struct kernel_param *kp)
 }
 
 static const struct kernel_param_ops gain_ops = {.set = set_gain, .get = get_thousandths};
-static const struct kernel_param_ops kept_ops = {.set = set_kept, .get = get_thousandths};
 static const struct kernel_param_ops share_ops = {.set = set_share, .get = get_thousandths};
 
 static int set_gap(const char *text, const struct kernel_param *kp)
@@ -113,10 +107,6 @@ module_param_cb(slope, &gain_ops, &mltcp_defaults.slope, 0644);
 MODULE_PARM_DESC(slope, "slope of F for flows without a job, thousandths, 0 to 8000 (1750)");
 module_param_cb(intercept, &gain_ops, &mltcp_defaults.intercept, 0644);
 MODULE_PARM_DESC(intercept, "intercept of F likewise; F is 8000 at most (250)");
-module_param_cb(keep_min, &kept_ops, &mltcp_defaults.keep_min, 0644);
-MODULE_PARM_DESC(keep_min, "share of the window kept after a loss at ratio 0, up to 875 (500)");
-module_param_cb(keep_max, &kept_ops, &mltcp_defaults.keep_max, 0644);
-MODULE_PARM_DESC(keep_max, "the same at ratio 1, thousandths, 0 to 875 (875)");
 module_param_cb(yield_min, &share_ops, &mltcp_defaults.yield_min, 0644);
 MODULE_PARM_DESC(yield_min, "share of a full queue's delay borne at ratio 0, thousandths (600)");
 module_param_cb(yield_max, &share_ops, &mltcp_defaults.yield_max, 0644);

@@ -14,12 +14,10 @@
 #define MLTCP_ONE (1U << MLTCP_SHIFT)
 
 /*
- * Whatever a job's parameters are, F and the share of the window kept after a loss are no larger: 8
- * (a published F is 2 at most, another 4.25) and 7/8. An F of 100, or all of the window, would
- * switch congestion control off.
+ * Whatever a job's parameters are, F is no larger: 8 (a published F is 2 at most, another 4.25). An F of
+ * 100 would switch congestion control off.
  */
 #define MLTCP_GAIN_MAX (8U << MLTCP_SHIFT)
-#define MLTCP_KEEP_MAX (MLTCP_ONE / 8 * 7)
 
 /*
  * The parameters that nobody has to choose, fixed point. Python reads them from here; the descriptions
@@ -28,15 +26,12 @@
  */
 #define MLTCP_DEFAULT_SLOPE (7 * MLTCP_ONE / 4)
 #define MLTCP_DEFAULT_INTERCEPT (MLTCP_ONE / 4)
-#define MLTCP_DEFAULT_KEEP_MIN (MLTCP_ONE / 2)
-#define MLTCP_DEFAULT_KEEP_MAX (7 * MLTCP_ONE / 8)
 #define MLTCP_DEFAULT_YIELD_MIN (3 * (MLTCP_ONE / 5))
 #define MLTCP_DEFAULT_YIELD_MAX (MLTCP_ONE)
 
 /* Of a struct mltcp_params, in an initialiser. */
-#define MLTCP_DEFAULTS                                                          \
-	.slope = MLTCP_DEFAULT_SLOPE, .intercept = MLTCP_DEFAULT_INTERCEPT,     \
-	.keep_min = MLTCP_DEFAULT_KEEP_MIN, .keep_max = MLTCP_DEFAULT_KEEP_MAX, \
+#define MLTCP_DEFAULTS                                                      \
+	.slope = MLTCP_DEFAULT_SLOPE, .intercept = MLTCP_DEFAULT_INTERCEPT, \
 	.yield_min = MLTCP_DEFAULT_YIELD_MIN, .yield_max = MLTCP_DEFAULT_YIELD_MAX
 
 /* Confidence: what was just learned has this much, and as much is needed to act. */
@@ -49,7 +44,6 @@
 
 /* The mechanisms: what the algorithm may change of its base. Without any, it is the base. */
 #define MLTCP_SCALE_INCREASE (1U << 0) /* the window's increase, by F */
-#define MLTCP_SCALE_DECREASE (1U << 1) /* the share of the window kept after a loss */
 #define MLTCP_YIELD (1U << 2) /* shrink on queueing delay, the sooner the lower the ratio */
 /*
  * Set by the host of the algorithm, never by user space: the host's administrator set the job. Its
@@ -64,8 +58,6 @@ struct mltcp_params {
 	__u64 gap_ns; /* time without an ACK that ends an iteration; 0: the flow learns it */
 	__u32 slope; /* of F, fixed point */
 	__u32 intercept; /* of F, fixed point */
-	__u32 keep_min; /* share of the window kept after a loss at ratio 0, fixed point */
-	__u32 keep_max; /* the same at ratio 1 */
 	__u32 yield_min; /* queueing delay borne at ratio 0, share of a full queue's, fixed point */
 	__u32 yield_max; /* the same at ratio 1 */
 	__u32 mechanisms; /* MLTCP_SCALE_* | MLTCP_YIELD, or MLTCP_MECHANISMS_DEFAULT alone */
@@ -105,10 +97,6 @@ struct mltcp_tag {
 #define MLTCP_HOST_KNOWN 0x40 /* what its host had received and sent where the iteration starts */
 #define MLTCP_ANY_BIDIRECTIONAL (MLTCP_BIDIRECTIONAL | MLTCP_HOST_BIDIRECTIONAL)
 
-/* What is past of a flow's latest loss. */
-#define MLTCP_REPAIRED 0x1 /* what was lost; base_ssthresh is for no other loss */
-#define MLTCP_FORGOTTEN 0x2 /* all that the flow had then; nothing but base_ssthresh is left */
-
 /* What a flow knows of the queue on its path, see mltcp_delay.h. Microseconds. */
 struct mltcp_delay {
 	__u32 queue_us; /* its delay now */
@@ -117,12 +105,11 @@ struct mltcp_delay {
 	__u32 watched; /* 1: the flow may yield, so samples are taken */
 };
 
-/* What the latest loss changed of a flow, and what the base would have set. */
+/* What the latest loss changed of a flow, in case it proves spurious. */
 struct mltcp_loss_snapshot {
 	__u32 resume_ssthresh; /* as in struct mltcp_flow */
 	__u32 full_us; /* as in struct mltcp_delay */
-	__u32 base_ssthresh; /* the base's slow-start threshold after that loss, segments; 0: none */
-	__u32 over; /* MLTCP_REPAIRED and MLTCP_FORGOTTEN */
+	__u32 valid; /* 1: there was one that may yet be undone */
 };
 
 /* What a host has received and sent in all, KiB, wraps; see mltcp_host_kib(). */
@@ -176,7 +163,7 @@ struct mltcp_flow {
 	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
 	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
 	__u8 flags; /* MLTCP_RARELY and those that follow it */
-	__u16 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
+	__u16 pad;
 	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
 	__u32 cwnd; /* segments */
 	__u32 srtt_us; /* microseconds */
@@ -230,7 +217,7 @@ struct mltcp_flow_record {
  * takes another meaning.
  */
 #define MLTCP_GENL_NAME "mltcp"
-#define MLTCP_GENL_VERSION 2
+#define MLTCP_GENL_VERSION 3
 #define MLTCP_GENL_GROUP "iterations" /* multicast: MLTCP_CMD_ITERATION of the namespace's jobs */
 
 enum mltcp_cmd {
@@ -273,11 +260,8 @@ enum mltcp_params_attr {
 	MLTCP_P_GAP_NS, /* u64 */
 	MLTCP_P_SLOPE, /* u32, as all that follow */
 	MLTCP_P_INTERCEPT,
-	MLTCP_P_KEEP_MIN,
-	MLTCP_P_KEEP_MAX,
 	MLTCP_P_YIELD_MIN,
 	MLTCP_P_YIELD_MAX,
-	MLTCP_P_RESERVED, /* was the shape of F */
 	MLTCP_P_MECHANISMS,
 	MLTCP_P_COUNT
 };
@@ -312,7 +296,6 @@ enum mltcp_flow_attr {
 	MLTCP_F_ACKS, /* u32, since the flow was tagged, as the two that follow */
 	MLTCP_F_LOSSES, /* u32, window reductions after loss or ECN */
 	MLTCP_F_YIELDS, /* u32, shrinks on queueing delay */
-	MLTCP_F_RESERVED, /* was whether timestamps were of microseconds */
 	MLTCP_F_BIDIRECTIONAL, /* u8, 1: much comes towards the flow or its host; it doesn't yield then */
 	MLTCP_F_COUNT
 };

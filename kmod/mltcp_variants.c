@@ -7,7 +7,7 @@
 
 #include "mltcp.h"
 
-#define SCALE_ALL (MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD)
+#define SCALE_ALL (MLTCP_SCALE_INCREASE | MLTCP_YIELD)
 
 struct mltcp_variant mltcp_variants[MLTCP_VARIANTS] = {
 	{.name = "mltcp",
@@ -26,10 +26,7 @@ struct mltcp_variant mltcp_variants[MLTCP_VARIANTS] = {
 	 .yield_holds = true,
 	 .flags = TCP_CONG_NON_RESTRICTED},
 	/* For whom the administrator allows it, as dctcp: it pushes others aside (RFC 8257, 5). */
-	{.name = "mltcp_dctcp",
-	 .base_name = "dctcp",
-	 .mechanisms = SCALE_ALL,
-	 .cuts_by_marks = true},
+	{.name = "mltcp_dctcp", .base_name = "dctcp", .mechanisms = SCALE_ALL},
 };
 
 /* Choosing an unknown congestion control asks for tcp_NAME; tcp_mltcp is the module's own name. */

@@ -158,8 +158,7 @@ def command(
     `bidirectional` where inbound traffic makes the RTT useless, so that the flow does not yield.
 
     In both, flows without a job that have learned their iterations form a job of their own,
-    `COMMAND[PID] to PEER`. The kernel module lists a connection without a job only after a loss or
-    a pause.
+    `COMMAND[PID] to PEER`.
     """
     if (mine and view != "jobs") or (check and view) or (name and not mine):
         raise click.UsageError(

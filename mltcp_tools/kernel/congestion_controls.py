@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MECHANISMS = ("increase", "decrease", "yield")
-"""The algorithm may change these of its base: MLTCP_SCALE_INCREASE, _DECREASE, MLTCP_YIELD."""
+MECHANISMS = ("increase", "yield")
+"""The parts of the algorithm: MLTCP_SCALE_INCREASE, MLTCP_YIELD."""
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,11 @@ class CongestionControl:
 
     base: the kernel's congestion control that it is built on; a kernel that lacks it lacks the
     congestion control, and a socket gets it where nothing else is known. mechanisms: those of
-    MECHANISMS that it uses where its job names none, if the host's administrator has set the job.
-    observer: the congestion control to look at a socket of it with, which without mechanisms
-    behaves as the base; "" where none leaves the socket as it is. backends: who has it. everywhere:
-    every backend loads it without being asked. restricted: only who has CAP_NET_ADMIN may choose
-    it, unless the administrator allows it to all. ecn: both ends settle it with ECN in the
-    handshake.
+    MECHANISMS that it uses where no job names any. observer: the congestion control to look at a
+    socket of it with, which without mechanisms behaves as the base; "" where none leaves the socket
+    as it is. backends: who has it. everywhere: every backend loads it without being asked.
+    restricted: only who has CAP_NET_ADMIN may choose it, unless the administrator allows it to all.
+    ecn: both ends settle it with ECN in the handshake.
     """
 
     name: str
@@ -35,12 +34,6 @@ class CongestionControl:
     everywhere: bool = True
     restricted: bool = False
     ecn: bool = False
-
-    @property
-    def open_mechanisms(self) -> tuple[str, ...]:
-        """Return the mechanisms of flows without a job, which keep no more than their base after a
-        loss, as anyone may have chosen what they run."""
-        return tuple(each for each in self.mechanisms if each != "decrease")
 
 
 CONGESTION_CONTROLS = {
@@ -89,17 +82,10 @@ def base_of(cc: str) -> str:
     return CONGESTION_CONTROLS[cc].base if cc in CONGESTION_CONTROLS else cc
 
 
-def mechanisms_of(cc: str, *, is_open: bool = False) -> tuple[str, ...]:
+def mechanisms_of(cc: str) -> tuple[str, ...]:
     """Return the mechanisms that a congestion control adds to its base by itself; nothing of any
-    other.
-
-    is_open: of flows without a job.
-    """
-    if cc not in CONGESTION_CONTROLS:
-        return ()
-    return (
-        CONGESTION_CONTROLS[cc].open_mechanisms if is_open else CONGESTION_CONTROLS[cc].mechanisms
-    )
+    other."""
+    return CONGESTION_CONTROLS[cc].mechanisms if cc in CONGESTION_CONTROLS else ()
 
 
 def observer_of(cc: str) -> str:

@@ -279,7 +279,7 @@ def rule_of(experiment: Experiment, variant: Variant) -> Rule | None:
     used = frozenset(params.mechanisms or ())
     if used == {"increase"}:
         return rules.get("mltcp_reno")
-    return rules["mltcp"] if used == {"increase", "decrease", "yield"} else None
+    return rules["mltcp"] if used == {"increase", "yield"} else None
 
 
 def _case(

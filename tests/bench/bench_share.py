@@ -119,7 +119,7 @@ def share(name: str, sending: Sending, place: Place, seed: int, seconds: float) 
     pauses, bursts = sending.bursts(seconds)
     params = None
     if name in BASES:
-        own = with_mechanisms(sending.params, name.partition(",")[0], is_open=name != JOB)
+        own = with_mechanisms(sending.params, name.partition(",")[0])
         params = params_fields(own)
         if name == JOB:
             params["mechanisms"] |= TRUSTED

@@ -157,7 +157,7 @@ def test_a_module_of_another_version_is_taken_out_again(
 
 def test_a_parameter_the_module_refuses_leaves_nothing() -> None:
     with pytest.raises(HostError, match=r"(modprobe|insmod) failed: .*tcp_mltcp"):
-        module.insert(["keep_min=1001"])
+        module.insert(["yield_min=1001"])
     assert not module.is_loaded()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from netns.connections import bottleneck, connection, send_burst
 from netns.own_programs import registered
-from support.core_flows import DECREASE, INCREASE, YIELD
+from support.core_flows import INCREASE, YIELD
 from support.recorded_steps import assert_alike
 
 from mltcp_tools.kernel.backends.base import JobParams
@@ -25,7 +25,7 @@ BURSTS = 6
 @pytest.mark.parametrize(
     ("mechanisms", "bits"),
     [
-        (("increase", "decrease", "yield"), INCREASE | DECREASE | YIELD),
+        (("increase", "yield"), INCREASE | YIELD),
         (("increase",), INCREASE),
     ],
 )

@@ -17,7 +17,6 @@ from mltcp_tools.kernel.native.extension import extension
 _FUNCTIONS = """
 uint64_t mltcp_scale(uint32_t value, uint32_t share);
 uint8_t mltcp_params_valid(const struct mltcp_params *p);
-uint32_t mltcp_open_mechanisms(uint32_t mechanisms);
 uint8_t mltcp_params_open(const struct mltcp_params *p, const struct mltcp_params *most);
 uint32_t mltcp_ratio(uint64_t sent, uint64_t total);
 uint32_t mltcp_gain(const struct mltcp_params *p, uint32_t ratio);
@@ -43,16 +42,10 @@ void mltcp_be_as_base(struct mltcp_flow *f);
 void mltcp_note(struct mltcp_flow *f, uint32_t cwnd, uint32_t srtt_us, uint32_t retransmits);
 uint8_t mltcp_is_base(const struct mltcp_flow *f);
 uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
-struct mltcp_loss {
-    uint32_t cwnd, flight, base, srtt_us, min_us;
-};
 uint32_t mltcp_bounded_cwnd(uint32_t before, uint32_t cwnd, uint32_t acked);
-uint32_t mltcp_on_loss(struct mltcp_flow *f, const struct mltcp_loss *loss,
-                       unsigned long long *slot, uint32_t key);
-uint32_t mltcp_on_mark(struct mltcp_flow *f, const struct mltcp_loss *loss,
-                       unsigned long long *slot, uint32_t key);
-uint32_t mltcp_on_time_out(struct mltcp_flow *f, uint64_t now, uint32_t ssthresh);
-void mltcp_on_repaired(struct mltcp_flow *f);
+void mltcp_on_loss(struct mltcp_flow *f, uint32_t srtt_us, uint32_t min_us,
+                   unsigned long long *slot, uint32_t key);
+void mltcp_on_time_out(struct mltcp_flow *f, uint64_t now);
 void mltcp_on_undo(struct mltcp_flow *f, unsigned long long *slot, uint32_t key);
 uint8_t mltcp_must_yield(const struct mltcp_flow *f);
 uint8_t mltcp_yield_or_resume(struct mltcp_flow *f, uint32_t srtt_us, uint32_t min_us,
@@ -90,7 +83,6 @@ void mltcp_delay_tell(const struct mltcp_delay *d, unsigned long long *slot, uin
 #define MLTCP_LOOK_NS ...
 #define MLTCP_CWND_MIN ...
 #define MLTCP_CWND_BEGIN ...
-#define MLTCP_KEEP_MAX ...
 #define MLTCP_LOOK_AGAIN_NS ...
 #define MLTCP_GAIN_MAX ...
 #define MLTCP_TOTAL_MAX ...

@@ -16,8 +16,8 @@ lib, ffi = core()
 U32 = 2**32 - 1
 U64 = 2**64 - 1
 MS = 1_000_000
-INCREASE, DECREASE, YIELD, TRUSTED = 1, 2, 4, 8
-ALL = INCREASE | DECREASE | YIELD | TRUSTED
+INCREASE, YIELD, TRUSTED = 1, 4, 8
+ALL = INCREASE | YIELD | TRUSTED
 """Of a job that the host's administrator set."""
 
 ratios = st.integers(0, ONE)
@@ -30,8 +30,6 @@ def make_params(**fields: int) -> Any:
         "gap_ns": 100 * MS,
         "slope": 7 * ONE // 4,
         "intercept": ONE // 4,
-        "keep_min": ONE // 10,
-        "keep_max": lib.MLTCP_KEEP_MAX,
         "yield_min": ONE // 5 * 2,
         "yield_max": ONE,
     }
@@ -88,13 +86,9 @@ def see_queue(flow: Any, queue_us: int) -> None:
     flow.delay.least_us = flow.delay.queue_us = queue_us
 
 
-def lose(flow: Any, cwnd: int, base: int, srtt_us: int = 10**6, flight: int = U32) -> int:
-    """The slow-start threshold after a loss, with no RTT without a queue."""
-    return int(lib.mltcp_on_loss(flow, at_loss(cwnd, base, srtt_us, flight), word(), 1))
-
-
-def at_loss(cwnd: int, base: int, srtt_us: int, flight: int = U32) -> Any:
-    return ffi.new("struct mltcp_loss *", (cwnd, min(flight, cwnd), base, srtt_us, 0))
+def lose(flow: Any, srtt_us: int = 10**6, slot: Any = None) -> None:
+    """A loss, with no RTT without a queue."""
+    lib.mltcp_on_loss(flow, srtt_us, 0, slot or word(), 1)
 
 
 def word(value: int = 0) -> Any:

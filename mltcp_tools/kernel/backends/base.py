@@ -26,9 +26,6 @@ GAP_MAX_S = 3600.0
 GAIN_MAX = share("GAIN_MAX")
 """Largest F, so largest sum of slope and intercept (MLTCP_GAIN_MAX in kmod/mltcp_uapi.h)."""
 
-KEEP_MAX = share("KEEP_MAX")
-"""Largest share of the window kept after a loss (MLTCP_KEEP_MAX there)."""
-
 
 @dataclass(frozen=True)
 class JobParams:
@@ -39,13 +36,9 @@ class JobParams:
     gap_s: seconds without an ACK that end an iteration; 0 = each flow learns it.
     slope, intercept: F = slope * ratio + intercept, each 0..8, and so is their sum (MLTCP, arXiv
         2402.09589).
-    mechanisms: which of MECHANISMS act; None = the congestion control's own choice: all three
-        for mltcp and mltcp_dctcp (without `decrease` where the flow has no job), the increase
-        alone for mltcp_reno and mltcp_cubic (the published algorithm).
-        None of them: the flow is the base itself, and learned of nevertheless.
-    keep_min, keep_max: with `decrease`, the share of the window kept after a loss at ratio 0
-        and at ratio 1, each 0..0.875. mltcp_dctcp cuts its window after marks by 1 - that share
-        times twice what DCTCP would cut.
+    mechanisms: which of MECHANISMS act; None = the congestion control's own choice: both for mltcp
+        and mltcp_dctcp, the increase alone for mltcp_reno and mltcp_cubic (the published
+        algorithm). None of them: the flow is the base itself, and learned of nevertheless.
     yield_min, yield_max: with `yield`, the queueing delay above which the flow shrinks its
         window, as a share of a full queue's, at ratio 0 and at ratio 1, each 0..1.
     """
@@ -55,8 +48,6 @@ class JobParams:
     slope: float = share("DEFAULT_SLOPE")
     intercept: float = share("DEFAULT_INTERCEPT")
     mechanisms: tuple[str, ...] | None = None
-    keep_min: float = share("DEFAULT_KEEP_MIN")
-    keep_max: float = share("DEFAULT_KEEP_MAX")
     yield_min: float = round(share("DEFAULT_YIELD_MIN"), 4)
     yield_max: float = share("DEFAULT_YIELD_MAX")
 
@@ -73,8 +64,6 @@ class JobParams:
         for name, high in (
             ("slope", GAIN_MAX),
             ("intercept", GAIN_MAX),
-            ("keep_min", KEEP_MAX),
-            ("keep_max", KEEP_MAX),
             ("yield_min", 1.0),
             ("yield_max", 1.0),
         ):

@@ -48,7 +48,7 @@ from mltcp_tools.kernel.native.uapi import (
     Command,
 )
 
-_THOUSANDTHS = ("slope", "intercept", "keep_min", "keep_max", "yield_min", "yield_max")
+_THOUSANDTHS = ("slope", "intercept", "yield_min", "yield_max")
 """Parameters that the module takes as integers, a thousandth each."""
 
 _UNREAD_BYTES = 8 << 20
@@ -99,7 +99,7 @@ def explain(error: NetlinkError, doing: str) -> MltcpError:
     if error.errno == errno.EACCES:
         return HostError(
             f"{doing} failed: its parameters are pushier than those of flows without a job, which "
-            "only root of the host may set; take `decrease` and a steeper line out."
+            "only root of the host may set; take a steeper line out."
         )
     if error.errno == errno.EBUSY:
         return BusyError(f"{doing} failed: its process kept the socket locked for a second; retry.")

@@ -11,7 +11,6 @@ from mltcp_tools.kernel.native import uapi
 
 _MECHANISMS = {
     "increase": uapi.SCALE_INCREASE,
-    "decrease": uapi.SCALE_DECREASE,
     "yield": uapi.YIELD,
 }
 
@@ -27,8 +26,6 @@ def params_fields(params: JobParams) -> dict[str, int]:
         "gap_ns": round(params.gap_s * 1e9),
         "slope": uapi.to_fixed(params.slope),
         "intercept": uapi.to_fixed(params.intercept),
-        "keep_min": uapi.to_fixed(params.keep_min),
-        "keep_max": uapi.to_fixed(params.keep_max),
         "yield_min": uapi.to_fixed(params.yield_min),
         "yield_max": uapi.to_fixed(params.yield_max),
         "mechanisms": mechanisms,
@@ -51,7 +48,7 @@ def params_from_fields(fields: Mapping[str, int]) -> JobParams:
         mechanisms = tuple(name for name, bit in _MECHANISMS.items() if fields["mechanisms"] & bit)
     fixed = {
         name: round(uapi.from_fixed(fields[name]), 4)
-        for name in ("slope", "intercept", "keep_min", "keep_max", "yield_min", "yield_max")
+        for name in ("slope", "intercept", "yield_min", "yield_max")
     }
     return JobParams(
         total_bytes=min(fields["total_bytes"], TOTAL_MAX),

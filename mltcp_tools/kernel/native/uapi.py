@@ -20,8 +20,8 @@ from mltcp_tools.kernel.native.constants import constant, enumerators, structs
 ONE = constant("ONE")
 """1.0 in the fixed point of ratios, gains and shares."""
 
-SCALE_INCREASE, SCALE_DECREASE, YIELD, TRUSTED, MECHANISMS_DEFAULT = map(
-    constant, ("SCALE_INCREASE", "SCALE_DECREASE", "YIELD", "TRUSTED", "MECHANISMS_DEFAULT")
+SCALE_INCREASE, YIELD, TRUSTED, MECHANISMS_DEFAULT = map(
+    constant, ("SCALE_INCREASE", "YIELD", "TRUSTED", "MECHANISMS_DEFAULT")
 )
 
 CONFIDENT, CONFIDENCE_MAX = constant("CONFIDENT"), constant("CONFIDENCE_MAX")
@@ -42,9 +42,7 @@ RULE_PORTS = 4
 def _numbered(kind: str, *rules: str) -> Any:
     """The numbers of `enum mltcp_KIND`, and those that follow for rules (kmod/rules.h)."""
     names = [*enumerators(f"mltcp_{kind}"), *rules]
-    numbers = {
-        name: number for number, name in enumerate(names, 1) if name not in ("PAD", "RESERVED")
-    }
+    numbers = {name: number for number, name in enumerate(names, 1) if name != "PAD"}
     return IntEnum(kind, numbers)
 
 

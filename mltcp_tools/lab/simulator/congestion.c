@@ -58,7 +58,7 @@ void count_marks(struct flow *flow, uint32_t delivered, uint32_t marks)
 uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 {
 	bool dctcp = flow->job->spec->base == SIM_DCTCP;
-	uint32_t ssthresh = flow->cwnd / 2, own;
+	uint32_t ssthresh = flow->cwnd / 2;
 
 	/* To losses, DCTCP answers as Reno does (RFC 8257, 3.5). */
 	if (marked && dctcp)
@@ -68,19 +68,10 @@ uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 		ssthresh = cubic_ssthresh(flow);
 	if (ssthresh < 2)
 		ssthresh = 2;
-	if (!flow->job->spec->mltcp)
-		return ssthresh;
-	own = (dctcp ? mltcp_on_mark : mltcp_on_loss)(&flow->mltcp,
-						      &(const struct mltcp_loss){
-							      .cwnd = flow->cwnd,
-							      .flight = flow->nxt - flow->una,
-							      .base = ssthresh,
-							      .srtt_us = flow->srtt_ns / 1000,
-							      .min_us = flow->min_rtt_ns / 1000,
-						      },
-						      flow->path, PATH_KEY);
-	/* What follows a loss, DCTCP sets itself, after it was asked. */
-	return dctcp && !marked ? ssthresh : own;
+	if (flow->job->spec->mltcp)
+		mltcp_on_loss(&flow->mltcp, flow->srtt_ns / 1000, flow->min_rtt_ns / 1000,
+			      flow->path, PATH_KEY);
+	return ssthresh;
 }
 
 /* One segment more for each `pace` that are acknowledged. */
@@ -201,7 +192,7 @@ void lost_all(struct sim *sim, struct flow *flow)
 	if (is_cubic(flow))
 		cubic_reset(sim, flow);
 	if (flow->job->spec->mltcp)
-		flow->ssthresh = mltcp_on_time_out(&flow->mltcp, sim->now, flow->ssthresh);
+		mltcp_on_time_out(&flow->mltcp, sim->now);
 }
 
 /* The host's own estimate of the path, from the flow's round trips. */

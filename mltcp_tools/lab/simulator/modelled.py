@@ -41,14 +41,11 @@ def rto_min_s(experiment: Experiment) -> float:
     return int(value) / 1e6 if _DECIMAL.fullmatch(value) else 0.0
 
 
-def with_mechanisms(params: JobParams, cc: str, *, is_open: bool = False) -> JobParams:
-    """The parameters with the congestion control's own mechanisms where they name none.
-
-    is_open: those of flows without a job.
-    """
+def with_mechanisms(params: JobParams, cc: str) -> JobParams:
+    """The parameters with the congestion control's own mechanisms where they name none."""
     if params.mechanisms is not None:
         return params
-    return dataclasses.replace(params, mechanisms=mechanisms_of(cc, is_open=is_open))
+    return dataclasses.replace(params, mechanisms=mechanisms_of(cc))
 
 
 def modelled(

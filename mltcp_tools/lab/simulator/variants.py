@@ -218,7 +218,7 @@ def _neighbour(
 def _congestion_control(cc: str, params: JobParams, *, is_open: bool = False) -> dict[str, Any]:
     if not is_mltcp(cc):
         return {"base": base_of(cc), "params": None}
-    fields = params_fields(with_mechanisms(params, cc, is_open=is_open))
+    fields = params_fields(with_mechanisms(params, cc))
     if not is_open:
         fields["mechanisms"] |= TRUSTED
     return {"base": base_of(cc), "params": fields}

@@ -57,11 +57,9 @@ int main(void)
 			.bytes = bytes,
 			.params = {.slope = 2 * MLTCP_ONE,
 				   .intercept = MLTCP_ONE / 4,
-				   .keep_min = MLTCP_ONE / 2,
-				   .keep_max = MLTCP_ONE,
 				   .yield_min = MLTCP_ONE / 5,
 				   .yield_max = MLTCP_ONE,
-				   .mechanisms = 7},
+				   .mechanisms = 5},
 		};
 	for (i = 0; i < sizeof(links) / sizeof(links[0]) - 1; i++) {
 		struct sim_result *result;

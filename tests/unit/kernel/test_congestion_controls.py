@@ -16,7 +16,6 @@ from mltcp_tools.kernel.congestion_controls import (
     MECHANISMS,
     NAMES,
     base_of,
-    mechanisms_of,
     observer_of,
     offered_by,
 )
@@ -29,7 +28,7 @@ lib, _ = core()
 PROGRAMS = sorted((source_root() / "bpf").glob("mltcp*.bpf.c"))
 NON_RESTRICTED, NEEDS_ECN = 1, 2
 """TCP_CONG_NON_RESTRICTED and TCP_CONG_NEEDS_ECN of include/net/tcp.h."""
-BITS = dict(zip(MECHANISMS, ("SCALE_INCREASE", "SCALE_DECREASE", "YIELD"), strict=True))
+BITS = dict(zip(MECHANISMS, ("SCALE_INCREASE", "YIELD"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -117,16 +116,6 @@ def test_attaching_knows_which_need_ecn() -> None:
     function = source[source.index(" needs_ecn(const") :].partition("\n}")[0]
     named = re.findall(r'\{"(\w+)"\}', function)
     assert named == [name for name in offered_by("bpf") if CONGESTION_CONTROLS[name].ecn]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_anyone_may_choose_keeps_no_more_than_its_base(name: str) -> None:
-    row = CONGESTION_CONTROLS[name]
-    bits = sum(constant(BITS[each]) for each in row.mechanisms)
-    kept = lib.mltcp_open_mechanisms(bits)
-    assert sum(constant(BITS[each]) for each in row.open_mechanisms) == kept
-    assert mechanisms_of(name, is_open=True) == row.open_mechanisms
-    assert "decrease" not in row.open_mechanisms
 
 
 def test_a_socket_is_observed_by_a_variant_on_what_it_runs() -> None:

@@ -29,7 +29,7 @@ from vm.hostile import (
 from vm.loading import choose, connected
 
 from mltcp_tools.kernel.backends import genl
-from mltcp_tools.kernel.backends.base import KEEP_MAX, JobParams
+from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.native.uapi import GENL_NAME, Attribute, Command
 
 pytestmark = pytest.mark.usefixtures("module_leaves_nothing")
@@ -131,7 +131,6 @@ def test_the_callers_that_may_not(client: Client) -> None:
             unshare(NEWNET)
             with Client() as own:
                 for pushy in (
-                    JobParams(mechanisms=("decrease",)),
                     JobParams(slope=2),
                     JobParams(slope=0, intercept=1),
                 ):
@@ -160,10 +159,7 @@ def test_container_with_net_admin_is_not_trusted(client: Client) -> None:
     """The initial user namespace's root, without more than a network namespace of its own."""
     client.set_job(1)
     with elsewhere(), Client() as there:
-        for pushy in (
-            JobParams(mechanisms=("decrease",)),
-            JobParams(slope=4, intercept=4),
-        ):
+        for pushy in (JobParams(slope=4, intercept=4),):
             with refused(errno.EACCES, "pushier"):
                 there.set_job(1, pushy)
         assert there.jobs() == []
@@ -188,7 +184,7 @@ def test_container_root_gets_only_the_base_of_admin_variants(
         unshare(NEWNET)
         with Client() as own, scripted_peer_here("mltcp_dctcp", RTT_S) as peer:
             if by == "a job":
-                own.set_job(1, JobParams(total_bytes=2**40, gap_s=30, keep_min=KEEP_MAX))
+                own.set_job(1, JobParams(total_bytes=2**40, gap_s=30))
                 own.tag(peer.sender.fileno(), 1)
                 lost = 0
             else:

@@ -16,7 +16,6 @@ from netns.attached import JOB
 from netns.backends_here import BPF_IN_GUEST, LEARNT_GAP_S, fresh
 from netns.connections import connection, hold_back, send_burst
 from netns.test_attach_kernel import catching
-from support.scripted_peer import scripted_peer
 from vm.cgroups import cgroup
 from vm.cgroups import inside as within
 from vm.hostile import elsewhere, exchange
@@ -192,42 +191,6 @@ def unloaded(request: pytest.FixtureRequest) -> Iterator[Backend]:
 def default_alone(name: str) -> contextlib.AbstractContextManager[None]:
     """Have all get it that choose nothing, though since then nobody may choose it."""
     return sysctls_set({DEFAULT: name, ALLOWED: "reno"})
-
-
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [
-        (NAME, "restricted"),
-        (NAME, "allowed"),
-        (NAME, "default"),
-        ("mltcp", "default"),
-        (NAME, "of a job"),
-    ],
-)
-def test_only_a_flow_of_a_job_keeps_more_than_its_base_does(
-    unloaded: Backend, name: str, how: str
-) -> None:
-    """Else 7/8 after a mark, as the defaults say here."""
-    params = JobParams(total_bytes=10**9, gap_s=30, keep_min=0.875, keep_max=0.875)
-    unloaded.load([name], params)
-    if how == "allowed":
-        allow(name)
-    with (
-        default_alone(name) if how == "default" else contextlib.nullcontext(),
-        scripted_peer(name, RTT_S, ecn=True) as peer,
-    ):
-        assert chosen(peer.sender) == name
-        if how == "of a job":
-            unloaded.set_job(Job(1, "one", params))
-            unloaded.tag(peer.sender.fileno(), 1)
-        peer.send(1_000_000)
-        for _ in range(3):
-            peer.round_trip(RTT_S)
-        before, peer.marked = peer.info().cwnd, True
-        peer.round_trip(RTT_S)
-        kept = peer.info().ssthresh / before
-        assert 0.45 < kept < 0.95  # dctcp's: half, and more from round trip to round trip
-        assert (kept > 0.7) == (how == "of a job")
 
 
 @only_bpf_full

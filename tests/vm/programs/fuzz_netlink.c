@@ -136,7 +136,7 @@ static struct mltcp_params some_params(void)
 	params.total_bytes = next_random(&state) >> below(&state, 64);
 	params.gap_ns = next_random(&state) >> below(&state, 64);
 	while (one_in(2))
-		words[below(&state, 7)] = some_u32();
+		words[below(&state, 5)] = some_u32();
 	return params;
 }
 
@@ -410,9 +410,8 @@ static void note_job(const struct nlmsghdr *m, void *data)
 	      "a name that doesn't end");
 	memcpy(&p.total_bytes, nested_attribute(params, MLTCP_P_TOTAL_BYTES) + 1, 8);
 	memcpy(&p.gap_ns, nested_attribute(params, MLTCP_P_GAP_NS) + 1, 8);
-	for (i = MLTCP_P_SLOPE; i < MLTCP_P_RESERVED; i++)
+	for (i = MLTCP_P_SLOPE; i < MLTCP_P_COUNT; i++)
 		words[i - MLTCP_P_SLOPE] = get_u32(nested_attribute(params, i));
-	p.mechanisms = get_u32(nested_attribute(params, MLTCP_P_MECHANISMS));
 	check(mltcp_params_valid(&p), "parameters that should have been refused");
 	jobs->count++;
 	while (bytes < (const unsigned char *)m + m->nlmsg_len)

@@ -195,14 +195,13 @@ static inline void end_nested(struct request *r, struct nlattr *nest)
 static inline bool put_params(struct request *r, const struct mltcp_params *params)
 {
 	struct nlattr *nest = begin_nested(r, MLTCP_A_JOB_PARAMS);
-	const uint32_t *words = &params->slope; /* which follow, in the attributes' order */
+	const uint32_t *words = &params->slope; /* which all follow, in the attributes' order */
 	int i;
 
 	put(r, MLTCP_P_TOTAL_BYTES, &params->total_bytes, 8);
 	put(r, MLTCP_P_GAP_NS, &params->gap_ns, 8);
-	for (i = MLTCP_P_SLOPE; i < MLTCP_P_RESERVED; i++)
+	for (i = MLTCP_P_SLOPE; i < MLTCP_P_COUNT; i++)
 		put_u32(r, i, words[i - MLTCP_P_SLOPE]);
-	put_u32(r, MLTCP_P_MECHANISMS, params->mechanisms);
 	end_nested(r, nest);
 	return nest;
 }

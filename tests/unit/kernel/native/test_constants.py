@@ -6,9 +6,9 @@ from __future__ import annotations
 from mltcp_tools.kernel.native.constants import constant
 from mltcp_tools.kernel.native.extension import extension
 
-NAMES = ("ONE", "GAIN_MAX", "KEEP_MAX", "TOTAL_MAX", "GAP_MAX_NS", "MECHANISMS_DEFAULT")
+NAMES = ("ONE", "GAIN_MAX", "TOTAL_MAX", "GAP_MAX_NS", "MECHANISMS_DEFAULT")
 RATES = ("TARGET_US", "LOW", "ADD_BYTES")
-DEFAULTS = ("SLOPE", "INTERCEPT", "KEEP_MIN", "KEEP_MAX", "YIELD_MIN", "YIELD_MAX")
+DEFAULTS = ("SLOPE", "INTERCEPT", "YIELD_MIN", "YIELD_MAX")
 
 
 def test_constants_are_what_the_compiler_says() -> None:

@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.core_flows import (
     ALL,
-    DECREASE,
     INCREASE,
     MS,
     TRUSTED,
@@ -20,7 +19,6 @@ from support.core_flows import (
     U64,
     YIELD,
     ack,
-    at_loss,
     ffi,
     lib,
     lose,
@@ -36,14 +34,8 @@ from support.core_flows import (
 from mltcp_tools.kernel.native.uapi import ONE
 
 slopes = st.integers(0, 4 * ONE)
-kept_shares = st.integers(0, ONE // 8 * 7)
 fields64 = st.integers(0, U64)
 fields32 = st.integers(0, U32)
-
-
-def mark(flow: Any, cwnd: int, base: int, srtt_us: int = 10**6) -> int:
-    """The slow-start threshold after a mark, of a base that cuts by the share of marks."""
-    return int(lib.mltcp_on_mark(flow, at_loss(cwnd, base, srtt_us), word(), 1))
 
 
 def avoid(flow: Any, cwnd: int, ssthresh: int, srtt_us: int = 1000) -> tuple[bool, int, int]:
@@ -62,7 +54,6 @@ def test_each_mechanism_acts_only_when_asked_for(mechanisms: int) -> None:
     flow.delay.full_us = 1000
     ack(flow, params, 0, 500_000, rtt_us=2000, mechanisms=mechanisms | TRUSTED)
     assert (flow.gain != ONE) == bool(mechanisms & INCREASE)
-    assert (flow.keep != 0) == bool(mechanisms & DECREASE)
     assert (flow.yield_us != 0) == bool(mechanisms & YIELD)
 
 
@@ -84,92 +75,11 @@ def test_only_a_flow_that_may_yield_looks_at_queue_and_host(mechanisms: int) -> 
     assert bool(flow.flags & lib.MLTCP_HOST_KNOWN) == bool(mechanisms & YIELD)
 
 
-def test_the_share_kept_after_a_loss_grows_with_the_ratio() -> None:
-    params = make_params()
-    kept = []
-    for sent in (0, 250_000, 500_000, 1_000_000):
-        flow = make_flow()
-        ack(flow, params, 0, sent)
-        kept.append(lose(flow, 100, 50))
-    assert kept in ([10, 29, 48, 87], [9, 29, 48, 87])
-
-
-def test_keeping_nothing_keeps_the_minimum_window_at_any_ratio() -> None:
-    """And not, at ratio 0, what the base keeps."""
-    params = make_params(keep_min=0, keep_max=0)
-    for sent in (0, 10_000, 1_000_000):
-        flow = make_flow()
-        ack(flow, params, 0, sent)
-        assert lose(flow, 100, 50) == lib.MLTCP_CWND_MIN
-
-
-@pytest.mark.parametrize(
-    ("flight", "left"), [(100, 87), (200, 87), (60, 52), (57, 50), (10, 50), (0, 50)]
-)
-def test_share_kept_after_loss_is_of_the_segments_in_flight(flight: int, left: int) -> None:
-    """An application that sends less than its window still gives up no more than its base."""
-    flow = make_flow()
-    flow.keep = lib.MLTCP_KEEP_MAX
-    assert lose(flow, 100, 50, flight=flight) == left
-
-
 @given(fields32, fields32, fields32)
 def test_scaled_growth_never_exceeds_slow_start(before: int, cwnd: int, acked: int) -> None:
     bounded = lib.mltcp_bounded_cwnd(before, cwnd, acked)
     assert bounded <= cwnd
     assert bounded == cwnd or bounded == before + acked
-
-
-def test_the_cut_after_marks_is_the_bases_scaled_by_the_ratio() -> None:
-    """As much of DCTCP's as a loss takes of the half that Reno gives up."""
-    params = make_params(keep_min=ONE // 4, keep_max=3 * ONE // 4)
-    cuts = []
-    for sent in (0, 500_000, 1_000_000):
-        flow = make_flow()
-        ack(flow, params, 0, sent)
-        cuts.append(1000 - mark(flow, 1000, 900))
-        assert 2000 - lose(flow, 2000, 1000) == 10 * cuts[-1]
-    assert cuts == [150, 100, 50]
-
-
-@given(st.integers(2, 10**6), st.integers(2, 10**6), st.integers(0, lib.MLTCP_KEEP_MAX))
-def test_no_mark_makes_a_window_larger_or_less_than_the_smallest(
-    cwnd: int, base: int, keep: int
-) -> None:
-    flow = make_flow()
-    flow.keep = keep
-    assert lib.MLTCP_CWND_MIN <= mark(flow, cwnd, base) <= cwnd
-
-
-def test_marks_without_end_make_any_window_smaller() -> None:
-    """A small one, too, near the end of an iteration, where the cut is a quarter of the base's."""
-    flow = make_flow()
-    flow.keep, cwnd = lib.MLTCP_KEEP_MAX, 20
-    for _ in range(40):
-        before, cwnd = cwnd, mark(flow, cwnd, max(cwnd // 2, lib.MLTCP_CWND_MIN))
-        assert cwnd < before or before == lib.MLTCP_CWND_MIN
-    assert cwnd == lib.MLTCP_CWND_MIN
-
-
-@given(st.integers(1, 10**6), st.integers(0, 1024))
-def test_without_the_mechanism_the_cut_after_marks_is_the_bases(cwnd: int, alpha: int) -> None:
-    base = max(cwnd - cwnd * alpha // 2048, lib.MLTCP_CWND_MIN)
-    for mechanisms in (ALL & ~DECREASE, ALL):
-        flow, params = make_flow(), make_params(keep_min=ONE // 2, keep_max=ONE // 2)
-        ack(flow, params, 0, 500_000, mechanisms=mechanisms)
-        assert mark(flow, cwnd, base) == base
-
-
-def test_a_mark_is_final_and_tells_the_queue_as_a_loss_does() -> None:
-    flow = behind_and_ahead(sent=0, rtt_us=1100)
-    flow.last_ns = 5 * MS
-    assert avoid(flow, 100, 100)[1] == 50
-    losses, flow.delay.full_us = flow.losses, 0
-    left = mark(flow, 50, 45, srtt_us=1000)
-    assert flow.losses == losses + 1
-    assert flow.delay.full_us == 1000
-    see_queue(flow, 0)
-    assert avoid(flow, 50, left) == (False, 50, left)
 
 
 def behind_and_ahead(sent: int, rtt_us: int) -> Any:
@@ -445,8 +355,8 @@ def test_a_loss_is_final(ssthresh: int) -> None:
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns = 5 * MS
     _, cwnd, _ = avoid(flow, 20, ssthresh)
-    left = lose(flow, cwnd, cwnd // 2)
-    assert left <= cwnd
+    lose(flow)
+    left = cwnd // 2
     see_queue(flow, 0)
     for window in (1, left, 4 * left):
         assert avoid(flow, window, left) == (False, window, left)
@@ -458,38 +368,14 @@ def test_a_loss_is_final(ssthresh: int) -> None:
     assert avoid(flow, 1, 1, srtt_us=1)[2] <= left
 
 
-def test_what_was_yielded_counts_towards_what_a_loss_takes() -> None:
-    """The same queue isn't paid for twice; but each loss takes an eighth."""
-    flow = behind_and_ahead(sent=0, rtt_us=1100)
-    flow.last_ns, flow.keep = 5 * MS, ONE // 2
-    assert avoid(flow, 100, 100)[1] == 50
-    assert lose(flow, 50, 25) == 43
-    assert lose(flow, 50, 25) == 25
-    flow.last_ns += 200 * MS
-    assert avoid(flow, 40, 40, srtt_us=100_000)[1] == 40 - 40 * 3 * 601 // 100_000
-    assert lose(flow, 39, 19) == 34
-
-
-def test_threshold_after_rto_is_the_bases_at_any_loss_share() -> None:
-    flow = behind_and_ahead(sent=1_000_000, rtt_us=1100)
-    assert lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 70  # nobody has asked the base
-    assert lose(flow, 80, 40) == 70
-    assert lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 40
-    assert lib.mltcp_on_time_out(flow, flow.last_ns, 30) == 30
-    lib.mltcp_on_repaired(flow)
-    assert (
-        lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 70
-    )  # without a word the path carries less
-    lose(flow, 60, 30)
-    assert lib.mltcp_on_time_out(flow, flow.last_ns, 50) == 30
-
-
 def test_flow_does_not_yield_after_rto_to_the_earlier_queue() -> None:
     """Segments sent twice have no round trip, so nothing would say that the queue has gone."""
     flow = behind_and_ahead(sent=0, rtt_us=1100)
-    flow.last_ns, flow.keep = 5 * MS, ONE // 2
+    flow.last_ns = 5 * MS
     assert lib.mltcp_must_yield(flow)
-    threshold = lib.mltcp_on_time_out(flow, flow.last_ns, lose(flow, 80, 40))
+    lose(flow)
+    lib.mltcp_on_time_out(flow, flow.last_ns)
+    threshold = 40
     cwnd = 1
     for _ in range(6):  # slow start, a round trip at a time
         flow.last_ns += 2 * MS
@@ -503,8 +389,10 @@ def test_queue_seen_after_rto_leaves_at_least_minimum_window() -> None:
     """One segment is under way, and its ACK tells of a queue: a threshold of one segment would end
     slow start there."""
     flow = behind_and_ahead(sent=0, rtt_us=1100)
-    flow.last_ns, flow.keep = 5 * MS, ONE // 2
-    threshold = lib.mltcp_on_time_out(flow, flow.last_ns, lose(flow, 80, 40))
+    flow.last_ns = 5 * MS
+    lose(flow)
+    lib.mltcp_on_time_out(flow, flow.last_ns)
+    threshold = 40
     cwnd = 1
     for _ in range(4):
         see_queue(flow, 1000)
@@ -516,19 +404,13 @@ def test_queue_seen_after_rto_leaves_at_least_minimum_window() -> None:
     assert flow.resume_ssthresh == 40
 
 
-def test_flow_moved_during_recovery_keeps_base_for_the_rto() -> None:
-    """The kernel doesn't ask for the threshold again."""
+def test_flow_moved_during_recovery_undoes_nothing_of_before() -> None:
     flow, slot = behind_and_ahead(sent=1_000_000, rtt_us=1100), word()
-    assert lose(flow, 80, 40) == 70
+    lose(flow)
     lib.mltcp_reset(flow, 2, flow.acked_bytes, 0)
-    lib.mltcp_on_undo(flow, slot, 7)  # of a loss of which the flow knows no more
+    lib.mltcp_on_undo(flow, slot, 7)
     assert (flow.losses, flow.resume_ssthresh) == (0, 0)
-    assert lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 40
-    lib.mltcp_on_repaired(flow)
-    assert lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 70
-    lib.mltcp_reset(flow, 3, flow.acked_bytes, 0)
-    assert lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 70
-    lose(flow, 60, 30)
+    lose(flow)
     lib.mltcp_on_undo(flow, slot, 7)
     assert flow.losses == 0
 
@@ -539,7 +421,7 @@ def test_spurious_loss_leaves_flow_and_siblings_as_they_were() -> None:
     flow.last_ns = 5 * MS
     assert avoid(flow, 100, 100)[1] == 50
     known = flow.delay.full_us, flow.losses
-    lib.mltcp_on_loss(flow, at_loss(50, 25, srtt_us=100), slot, 7)
+    lib.mltcp_on_loss(flow, 100, 0, slot, 7)
     assert flow.delay.full_us != known[0]
     assert flow.resume_ssthresh == 0
     lib.mltcp_on_undo(flow, slot, 7)
@@ -685,7 +567,7 @@ def test_yielding_is_defined_for_any_state(
     st.builds(dict, total_bytes=st.integers(0, lib.MLTCP_TOTAL_MAX),
               gap_ns=st.integers(0, lib.MLTCP_GAP_MAX_NS),
               slope=slopes, intercept=slopes,
-              keep_min=kept_shares, keep_max=kept_shares, yield_min=ratios, yield_max=ratios),
+              yield_min=ratios, yield_max=ratios),
     st.lists(
         st.tuples(times, fields64, st.none() | times, st.integers(-(2**31), 2**31 - 1), fields32,
                   st.sampled_from(["ack", "loss", "avoid", "send"])),
@@ -701,7 +583,7 @@ def test_no_sequence_of_events_leaves_the_defined_range(
         if kind == "ack":
             ack(flow, params, now, acked, sent, rtt_us, number)
         elif kind == "loss":
-            assert lose(flow, number, 2, acked & U32) >= 2
+            lose(flow, acked & U32)
         elif kind == "send":
             cwnd, _ = begin_small(flow, number, acked & U32, now & U32, rtt_us & U32)
             assert min(number, lib.MLTCP_CWND_BEGIN) <= cwnd <= number
@@ -711,5 +593,4 @@ def test_no_sequence_of_events_leaves_the_defined_range(
             lib.mltcp_scaled_acked(flow, number)
         assert flow.ratio <= ONE
         assert flow.gain <= 8 * ONE
-        assert flow.keep <= ONE // 8 * 7
         assert flow.carry < ONE

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.core_flows import (
-    DECREASE,
     INCREASE,
     MS,
     U32,
@@ -17,7 +16,6 @@ from support.core_flows import (
     YIELD,
     ack,
     lib,
-    lose,
     make_flow,
     make_params,
     ratios,
@@ -91,8 +89,6 @@ def test_between_is_linear_both_ways(low: int, high: int, ratio: int) -> None:
         ("gap_ns", lib.MLTCP_GAP_MAX_NS),
         ("slope", 8 * ONE - ONE // 4),
         ("intercept", 8 * ONE - 7 * ONE // 4),
-        ("keep_min", ONE // 8 * 7),
-        ("keep_max", ONE // 8 * 7),
         ("yield_max", ONE),
     ],
 )
@@ -101,9 +97,7 @@ def test_parameters_are_valid_up_to_their_maximum(field: str, most: int) -> None
     assert not lib.mltcp_params_valid(make_params(**{field: most + 1}))
 
 
-@pytest.mark.parametrize(
-    "field", ["slope", "intercept", "keep_min", "keep_max", "yield_min", "yield_max"]
-)
+@pytest.mark.parametrize("field", ["slope", "intercept", "yield_min", "yield_max"])
 def test_parameters_out_of_range_are_invalid(field: str) -> None:
     assert lib.mltcp_params_valid(make_params())
     assert not lib.mltcp_params_valid(make_params(**{field: U32}))
@@ -112,17 +106,15 @@ def test_parameters_out_of_range_are_invalid(field: str) -> None:
 def test_whoever_sets_what_congestion_control_stays_on() -> None:
     """An eBPF map or a module's parameter has no check of its own."""
     params, flow = make_params(slope=64 * ONE, intercept=64 * ONE), make_flow()
-    params.keep_min = params.keep_max = ONE
     assert not lib.mltcp_params_valid(params)
     flow.delay.full_us = 1000
     for sent in range(0, 1_100_000, 50_000):
         ack(flow, params, MS + sent, sent)
         assert (flow.gain, flow.free_gain) == (8 * ONE, 8 * ONE)
-        assert lose(flow, 80, 40) == 70
 
 
 @pytest.mark.parametrize(
-    ("mechanisms", "valid"), [(0, 1), (7, 1), (8, 0), (1 << 31, 1), (1 << 31 | 1, 0)]
+    ("mechanisms", "valid"), [(0, 1), (5, 1), (2, 0), (8, 0), (1 << 31, 1), (1 << 31 | 1, 0)]
 )
 def test_unknown_mechanisms_are_invalid(mechanisms: int, valid: int) -> None:
     assert lib.mltcp_params_valid(make_params(mechanisms=mechanisms)) == valid
@@ -136,8 +128,6 @@ def test_unknown_mechanisms_are_invalid(mechanisms: int, valid: int) -> None:
         ({"intercept": ONE // 4 + 1, "slope": 0}, False),
         ({"intercept": 0, "slope": 0}, True),
         ({"mechanisms": INCREASE | YIELD}, True),
-        ({"mechanisms": DECREASE}, False),
-        ({"keep_max": ONE // 8 * 7}, True),
     ],
 )
 def test_non_administrator_cannot_exceed_default_parameters(
@@ -145,7 +135,3 @@ def test_non_administrator_cannot_exceed_default_parameters(
 ) -> None:
     params = make_params(**({"mechanisms": MECHANISMS_DEFAULT} | fields))
     assert bool(lib.mltcp_params_open(params, make_params())) == is_open
-
-
-def test_without_a_job_a_flow_keeps_what_its_base_keeps() -> None:
-    assert lib.mltcp_open_mechanisms(INCREASE | DECREASE | YIELD) == INCREASE | YIELD

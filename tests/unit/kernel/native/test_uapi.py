@@ -15,7 +15,6 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import (
     GAIN_MAX,
     GAP_MAX_S,
-    KEEP_MAX,
     TOTAL_MAX,
     Job,
     JobParams,
@@ -43,7 +42,6 @@ def test_constants_are_the_headers() -> None:
     lib, _ = core()
     header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
     assert uapi.to_fixed(GAIN_MAX) == lib.MLTCP_GAIN_MAX
-    assert uapi.to_fixed(KEEP_MAX) == lib.MLTCP_KEEP_MAX
     assert lib.MLTCP_TOTAL_MAX == TOTAL_MAX
     assert lib.MLTCP_GAP_MAX_NS == GAP_MAX_S * 1e9
     assert uapi.ANY_BIDIRECTIONAL == lib.MLTCP_ANY_BIDIRECTIONAL
@@ -100,8 +98,7 @@ def test_the_netlink_specification_is_the_headers() -> None:
     described = [operations] + [
         [entry["name"] for entry in each["attributes"]] for each in spec["attribute-sets"]
     ]
-    unused = {"pad", "reserved"}
-    assert [[name for name in each if name not in unused] for each in described] == [
+    assert [[name for name in each if name != "pad"] for each in described] == [
         [each.name.lower().replace("_", "-") for each in numbered] for numbered in NETLINK.values()
     ]
 
@@ -138,7 +135,7 @@ def test_the_netlink_specifications_types_are_those_in_c() -> None:
         each["name-prefix"].removeprefix("mltcp-") + entry["name"]: {entry["type"]}
         for each in spec["attribute-sets"]
         for entry in each["attributes"]
-        if entry["type"] not in ("pad", "unused")
+        if entry["type"] != "pad"
     }
     types = types_in_c()
     assert types.pop("a-pad") == {"pad"}
@@ -162,8 +159,6 @@ def test_parameters_are_the_structs_fields() -> None:
         {"slope": 8.1, "intercept": 0.0},
         {"slope": 7.0, "intercept": 1.1},
         {"intercept": -1.0},
-        {"keep_min": 0.9},
-        {"keep_max": 1.0},
         {"yield_min": -0.1},
         {"mechanisms": ("magic",)},
     ],

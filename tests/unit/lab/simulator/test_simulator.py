@@ -21,7 +21,7 @@ from mltcp_tools.lab.simulator.library import Result, Stop, Stopped, simulate
 MSS = 1448
 WIRE = 1514  # bytes of a full segment on the wire
 LINK = Link(rate=200e6, queue=30_000, rtt=100e-6)
-ALL = uapi.SCALE_INCREASE | uapi.SCALE_DECREASE | uapi.YIELD | uapi.TRUSTED
+ALL = uapi.SCALE_INCREASE | uapi.YIELD | uapi.TRUSTED
 
 
 def params(mechanisms: int = ALL, **fields: Any) -> dict[str, int]:
