@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.mistakes import refused
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import (
@@ -71,19 +70,3 @@ def test_what_is_written_exactly_is_read_the_same(size: int, seconds: float) -> 
 def test_what_is_shown_is_read(number: int, factor: int) -> None:
     assert parse_rate(format_rate(number * factor)) == number * factor
     assert parse_bytes(format_bytes(number * factor)) == number * factor
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("load", "--gap", "170"),
-        ("attach", "1", "--job", "a", "--burst-bytes", "2500000"),
-        ("simulate", "four-jobs", "--trace", "2"),
-        ("lab", "record", "-o", "run", "--duration", "60"),
-        ("lab", "profile", "--pcap", "x", "--near", "1"),
-    ],
-)
-def test_every_command_wants_units(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "as it has no unit; write it like" in refused(capsys, *words)

@@ -121,8 +121,6 @@ def test_nothing_is_wrong_on_a_good_host(host):
         ("bpf", "libbpf headers", {"/usr/include/bpf/bpf_helpers.h": None}, "missing", "-dev"),
         ("bpf", "base dctcp", {MODULES: None}, "warning", "CONFIG_TCP_CONG_DCTCP"),
         ("testbed", "cubic", {AVAILABLE: "reno"}, "missing", "CONFIG_TCP_CONG_CUBIC"),
-        ("kmod", "module loading", {"/proc/modules": None}, "missing", "CONFIG_MODULES"),
-        ("kmod", "module loading", {"/proc/sys/kernel/modules_disabled": "1"}, "missing", "reboot"),
         ("kmod", "tcp_mltcp", {MODULES: None}, "missing", "make -C kmod module"),
         ("kmod", "tcp_mltcp", {MODULES: None, "/sys/module/tcp_mltcp/refcnt": "0"}, "ok", ""),
         # Only building needs them, and the module is there.
