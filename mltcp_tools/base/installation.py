@@ -19,7 +19,7 @@ _DPKG_FILES = Path("/var/lib/dpkg/info/mltcp-tools.list")
 _DEBIAN = {"metrics": "python3-prometheus-client"}
 """Extras whose packages Debian has, new enough."""
 _SEEING = "/usr/bin/python3 -m venv --system-site-packages"
-_TRAIN = ("collectives", "ray", "train")
+_TRAIN = ("collectives", "marl", "ray", "train")
 """Extras that scripts/setup brings with --train only."""
 
 

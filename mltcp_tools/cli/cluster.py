@@ -235,5 +235,59 @@ def fapes(
         click.echo(render_loans(compared), nl=False)
 
 
+@command.command(epilog=examples("mltcp cluster marl crowded.yaml --rounds 80 --trainings 3"))
+@click.argument("file", type=click.Path(path_type=Path))
+@shown_option(
+    "--trainings",
+    type=click.IntRange(1, 10),
+    default=1,
+    help="Number of trainings, each with its own seed; example: --trainings 3.",
+)
+@shown_option(
+    "--rounds",
+    type=click.IntRange(0),
+    default=40,
+    help="Rounds of learning after imitating fifo; example: --rounds 100.",
+)
+@shown_option(
+    "--held-out",
+    type=click.IntRange(2),
+    default=20,
+    help="Number of held-out workloads to compare on; example: --held-out 40.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON; example: --json >marl.json.")
+def marl(file: Path, trainings: int, rounds: int, held_out: int, as_json: bool) -> None:
+    """Train schedulers that learn where jobs go, and compare them with `fifo`.
+
+    FILE describes a cluster and jobs to draw (`generate`), as for `run`. Each leaf has a scheduler
+    (multi-agent reinforcement learning, arXiv 2112.13354). Workloads to train on, to choose among
+    networks and to compare on have different seeds. The same command gives the same numbers.
+    """
+    from mltcp_tools.clusters.marl.train import HELD_OUT, evaluate, train
+    from mltcp_tools.clusters.text import render_learned
+    from mltcp_tools.clusters.traces import read_workload
+    from mltcp_tools.clusters.workload import Workload
+
+    def draw(seed: int) -> Workload:
+        return read_workload(file, None, seed)
+
+    arrivals = [[job.arrival_s for job in draw(HELD_OUT + n).jobs] for n in (0, 1)]
+    if arrivals[0] == arrivals[1]:
+        raise UsageError(f"{file} lists its jobs; describe jobs to draw in `generate` instead.")
+
+    def said(what: str) -> None:
+        click.echo(what, err=True)
+
+    trained = {seed: train(draw, seed, rounds, said) for seed in range(1, trainings + 1)}
+    rows = evaluate(draw, held_out, trained)
+    known = trained[1][1]
+    if as_json:
+        model = {"error": known.error, "guess": known.guess}
+        document = {"schema": "mltcp-cluster-marl/7", "policies": rows, "interference": model}
+        click.echo(json.dumps(document | {"held_out": held_out}, indent=2))
+    else:
+        click.echo(render_learned(rows, known.error, known.guess), nl=False)
+
+
 for each in (import_, ask):
     command.add_command(each)

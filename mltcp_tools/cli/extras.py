@@ -35,6 +35,8 @@ def lacks_package(command: str, error: ModuleNotFoundError) -> HostError | None:
     extra = _BROUGHT.get(package, "report") if optional else ""
     if extra in ("report", "plan"):
         extra = _NEEDED.get(command, extra)
+    elif (command, package) == ("cluster", "torch"):
+        extra = "marl"
     return HostError(
         f"`mltcp {command}` needs the Python package {package}, which is not installed;"
         f" {how_to_bring(extra)}."

@@ -83,6 +83,7 @@ def test_another_package_is_our_mistake(lacking, capsys, package):
         ("numpy", "report", ["report", "nowhere"]),
         ("scapy", "capture", ["lab", "profile", "--pcap", __file__]),
         ("torch", "collectives", ["collectives", "bench"]),
+        ("torch", "marl", ["cluster", "marl", "nowhere.yaml"]),
     ],
 )
 def test_a_command_that_lacks_it_says_so(package, extra, arguments):

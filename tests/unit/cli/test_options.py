@@ -70,6 +70,7 @@ NUMBERS = {
     *("--port", "--seed", "--iterations", "--repetitions", "--attempts", "--repeats", "--rounds"),
     *("--flows", "--bursts", "--levels", "--namespaces", "--inference", "--tenants", "--draws"),
     *("--windows", "--slope", "--intercept", "--block", "--shorter"),
+    *("--trainings", "--held-out"),
 }
 """Options whose numbers have no unit: counts, seeds, factors, degrees."""
 

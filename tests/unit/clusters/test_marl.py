@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Schedulers that learn where jobs go: their choices, their rewards and their training."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.mistakes import refused
+
+pytest.importorskip("torch", reason="torch, of the extra marl, isn't installed")
+
+import torch
+
+from mltcp_tools.cli.main import main
+from mltcp_tools.clusters.marl.agents import Agents, Graph, Marl, Step
+from mltcp_tools.clusters.marl.interference import Interference, fit, shares
+from mltcp_tools.clusters.marl.train import HELD_OUT, evaluate, improve, run, train
+from mltcp_tools.clusters.models import Model
+from mltcp_tools.clusters.rules import treatment
+from mltcp_tools.clusters.simulate import ClusterSimulator
+from mltcp_tools.clusters.text import render_learned
+from mltcp_tools.clusters.topology import Server, Topology, regular
+from mltcp_tools.clusters.view import Decision, View
+from mltcp_tools.clusters.workload import ClusterJob, Generated, Workload, generate
+
+SMALL = regular(servers=8, gpus=4, leaf=2, oversubscription=4.0, spines=2, rate_bps=10e9)
+
+
+def drawn(seed: int, topology: Topology = SMALL, jobs: int = 25) -> Workload:
+    """Jobs of parts of a server to five servers, which crowd."""
+    draws = Generated(jobs, 1.5, {"vgg16": 1, "bert": 1}, {1: 1, 3: 1, 4: 1, 8: 2, 18: 1}, 0.05)
+    return Workload(topology, generate(topology, draws, seed), seed=seed)
+
+
+CHATTY = Model("chatty", 0.05, 100_000_000)
+
+
+def pairs(seed: int) -> Workload:
+    """Jobs of two servers of one GPU each, two leaves of two servers, and uplinks so slow that
+    the best place is always below one leaf."""
+    topology = regular(servers=4, gpus=1, leaf=2, oversubscription=20.0, spines=1, rate_bps=10e9)
+    draw = np.random.default_rng(seed)
+    arrivals = np.cumsum(draw.exponential(60, 20)).tolist()
+    jobs = (ClusterJob(f"j{n}", CHATTY, 2, 200, at, seed=n) for n, at in enumerate(arrivals))
+    return Workload(topology, tuple(jobs), seed=seed)
+
+
+class Watched(Marl):
+    """Checks each decision."""
+
+    decided = 0
+
+    def decide(self, view: View) -> Decision:
+        decision = super().decide(view)
+        free = view.topology.gpus_of.copy()
+        for number, allocation in decision.items():
+            for server, gpus in allocation.items():
+                free[server] -= gpus
+            state = next(s for s in (*view.waiting, *view.running) if s.number == number)
+            assert sum(allocation.values()) == state.job.gpus
+            self.decided += len(allocation) > 1
+        assert (free >= 0).all()
+        return decision
+
+
+def untrained(workload: Workload, seed: int, kind: type[Marl] = Marl) -> Marl:
+    """Untrained schedulers that draw their choices."""
+    torch.manual_seed(seed)
+    return kind(Agents(), Interference(), workload, torch.Generator().manual_seed(seed))
+
+
+def drawing(workload: Workload, seed: int, kind: type[Marl] = Marl) -> Marl:
+    """Those, after they ran the workload."""
+    driver = untrained(workload, seed, kind)
+    run(workload, driver)
+    return driver
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_drawn_choices_are_always_possible(seed: int) -> None:
+    driver = drawing(drawn(seed), seed, Watched)
+    assert isinstance(driver, Watched)
+    assert driver.decided > 5
+    leaf = SMALL.leaf_index
+    for step in driver.steps:
+        possible, at = step.seen["possible"].numpy(), int(step.seen["at"])
+        assert possible[step.action]
+        own, others = possible[: len(leaf)], possible[len(leaf) :]
+        assert (leaf[np.flatnonzero(own)] == at).all()
+        assert not others[at]
+
+
+def test_unequal_servers_run_all_jobs() -> None:
+    machines = tuple(Server(f"s{n}", 2 + 2 * (n % 2)) for n in range(8))
+    topology = replace(SMALL, machines=machines)
+    assert isinstance(drawing(drawn(4, topology), 4, Watched), Watched)
+
+
+def test_logits_cover_servers_and_leaves_and_mask_the_rest() -> None:
+    driver = drawing(drawn(1), 1)
+    some = driver.steps[:7]
+    seen = {name: torch.stack([step.seen[name] for step in some]) for name in some[0].seen}
+    logits, values = Agents()(driver.graph, seen)
+    assert logits.shape == (7, SMALL.servers + SMALL.leaves)
+    assert values.shape == (7,)
+    assert (logits[~seen["possible"]] < -1e8).all()
+    assert torch.isfinite(logits[seen["possible"]]).all()
+
+
+def test_a_graph_has_every_server_switch_and_direction() -> None:
+    graph = Graph(SMALL)
+    assert graph.nodes == 8 + 4 + 2
+    assert len(graph.source) == len(SMALL.rates_bps)
+    both = set(zip(graph.source.tolist(), graph.target.tolist(), strict=True))
+    assert {(b, a) for a, b in both} == both
+
+
+def test_embeddings_see_load_on_links_of_other_leaves() -> None:
+    driver = drawing(drawn(1), 1)
+    seen = {name: each[None] for name, each in driver.steps[0].seen.items()}
+    changed = seen | {"links": seen["links"].clone()}
+    changed["links"][0, -1] += 1.0
+    agents = Agents()
+    assert not torch.equal(agents(driver.graph, seen)[0], agents(driver.graph, changed)[0])
+
+
+def test_rewards_of_silent_jobs_are_the_time_they_wait() -> None:
+    silent = Model("silent", 0.1, 0)
+    draws = Generated(40, 1.5, {"silent": 1}, {4: 1, 8: 1, 16: 1}, 0.05)
+    workload = Workload(SMALL, generate(SMALL, draws, 5, {"silent": silent}), seed=5)
+    torch.manual_seed(1)
+    driver = Marl(Agents(), Interference(), workload, torch.Generator().manual_seed(1))
+    summary = run(workload, driver)
+    waited_s = summary["queueing_mean_s"] * summary["jobs"]
+    length_s = np.mean([0.1 * job.iterations for job in workload.jobs])
+    assert waited_s > 0
+    assert -sum(step.reward for step in driver.steps) * length_s == pytest.approx(waited_s)
+
+
+def test_a_place_that_delays_others_is_rewarded_less() -> None:
+    """Two jobs across all leaves' uplinks, beside two jobs inside leaves of their own."""
+    workload = pairs(1)
+    torch.manual_seed(1)
+    known, rewards = fit(workload, 1), []
+    for first, second in (((0, 2), (1, 3)), ((0, 1), (2, 3))):
+        driver = Marl(Agents(), known, workload, torch.Generator().manual_seed(1))
+        driver._choose = partial(lambda left, *_: left.pop(0), [*first, *second])  # type: ignore[method-assign]
+        driver.steps = [Step({}, 0, 0.0, 0.0)]
+        jobs = tuple(replace(job, arrival_s=0.0) for job in workload.jobs[:2])
+        run(replace(workload, jobs=jobs), driver)
+        rewards.append(driver.steps[0].reward)
+    assert rewards[0] < rewards[1] - 1
+    assert rewards[1] == pytest.approx(0, abs=0.1)
+
+
+def test_interference_is_predicted_for_unseen_placements() -> None:
+    torch.manual_seed(1)
+    model = fit(drawn(1), 1)
+    assert model.error < model.guess / 2
+
+
+def test_jobs_on_disjoint_links_do_not_slow_each_other() -> None:
+    torch.manual_seed(1)
+    model, job = fit(drawn(1), 1), drawn(1).jobs[0]
+    inside = shares(SMALL, job, {0: 1}, 0)
+    first, apart = (shares(SMALL, job, {s: 1, s + 1: 1}, 0) for s in (0, 4))
+    assert model.slowdowns([inside, inside]).tolist() == [1.0, 1.0]
+    assert model.slowdowns([first, apart])[0] == pytest.approx(model.slowdowns([first])[0])
+    assert model.slowdowns([first, first])[0] > model.slowdowns([first])[0] + 0.05
+
+
+def test_the_same_seed_trains_the_same_networks() -> None:
+    weights = [train(drawn, seed, 1, imitated=1)[0].state_dict() for seed in (3, 3, 4)]
+    same = [all(torch.equal(weights[0][n], other[n]) for n in other) for other in weights[1:]]
+    assert same == [True, False]
+
+
+def test_better_choices_become_likelier() -> None:
+    driver = drawing(drawn(1), 1)
+    step = next(s for s in driver.steps if int(s.seen["possible"].sum()) > 2)
+    good, bad = np.flatnonzero(step.seen["possible"].numpy())[[0, -1]].tolist()
+    agents = Agents()
+    optimiser = torch.optim.Adam(agents.parameters(), lr=1e-2)
+    alone = {name: each[None] for name, each in step.seen.items()}
+    before = torch.log_softmax(agents(driver.graph, alone)[0][0], 0).detach()
+    rollouts = [
+        [Step(step.seen, action, float(before[action]), 0.0, reward)]
+        for action, reward in ((good, 1.0), (bad, -1.0)) * 8
+    ]
+    generator = torch.Generator().manual_seed(1)
+    improve(agents, driver.graph, optimiser, rollouts, generator)
+    after = torch.log_softmax(agents(driver.graph, alone)[0][0], 0).detach()
+    assert after[good] - after[bad] > before[good] - before[bad] + 0.1
+
+
+def test_training_finds_the_known_best_places() -> None:
+    def inside(driver: Marl, workload: Workload) -> float:
+        """The share of jobs that ran as fast as below one leaf."""
+        jobs = ClusterSimulator(workload, driver, treatment("reno")).run().jobs
+        return sum(job.slowdown < 1.05 for job in jobs) / len(jobs)
+
+    agents, known = train(pairs, 1, 16, imitated=0, rate=1e-3)
+    workloads = [pairs(HELD_OUT + n) for n in range(3)]
+    assert [inside(Marl(agents, known, each), each) for each in workloads] == [1.0] * 3
+    assert all(inside(untrained(each, 1), each) < 0.9 for each in workloads)
+
+
+def test_the_rival_has_no_difference_to_itself() -> None:
+    rows = evaluate(drawn, 3, {1: (Agents(), Interference())})
+    assert [row["policy"] for row in rows] == ["fifo", "marl, training 1"]
+    assert (rows[0]["saved"], rows[0]["half"]) == (0.0, 0.0)
+    assert rows[1]["saved"] < 0
+    assert rows[1]["half"] > 0
+
+
+WORKLOAD = """
+cluster: {servers: 4, gpus: 2, rate: 10gbit, leaf: 2, oversubscription: 4}
+generate: {jobs: 6, hours: 0.02, gpus: {2: 1, 4: 1}}
+"""
+
+
+def test_command_prints_policies_and_errors_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("EPISODES", "VALIDATED", "EPOCHS"):
+        monkeypatch.setattr(f"mltcp_tools.clusters.marl.train.{name}", 1)
+    file = tmp_path / "w.yaml"
+    file.write_text(WORKLOAD)
+    command = ["cluster", "marl", str(file), "--rounds", "1", "--held-out", "2", "--json"]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["policy"] for row in found["policies"]] == ["fifo", "marl, training 1"]
+    assert found["interference"]["error"] < found["interference"]["guess"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "cluster: {servers: 4}\njobs: [{name: a, model: bert, gpus: 8, iterations: 9}]",
+            "w.yaml lists its jobs; describe jobs to draw in `generate`",
+        ),
+        (
+            "cluster: {servers: 1}\ngenerate: {jobs: 3, hours: 0.01, gpus: {2: 1}}",
+            "nothing to choose; it takes several servers",
+        ),
+    ],
+)
+def test_workload_without_choices_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(text)
+    assert said in refused(capsys, "cluster", "marl", str(file))
+
+
+@pytest.mark.parametrize(
+    ("saved", "half", "said"),
+    [
+        (0.05, 0.02, "significantly better than fifo; +5.0 % saved (95 % CI +3.0 to +7.0)"),
+        (0.01, 0.02, "not significantly different from fifo; +1.0 % saved (95 % CI -1.0 to +3.0)"),
+        (-0.05, 0.02, "significantly worse than fifo; -5.0 % saved (95 % CI -7.0 to -3.0)"),
+    ],
+)
+def test_a_verdict_follows_from_the_interval(saved: float, half: float, said: str) -> None:
+    base = {"completion_s": 60.0, "p99_s": 90.0, "slowdown": 1.1}
+    rows = [
+        {"policy": "fifo", "saved": 0.0, "half": 0.0} | base,
+        {"policy": "marl, training 1", "saved": saved, "half": half} | base,
+    ]
+    assert f"marl, training 1: {said}.\n" in render_learned(rows, 0.04, 0.35)
