@@ -144,14 +144,12 @@ struct tcp_sock {
 	__u32 prior_cwnd;
 	__u32 packets_out;
 	__u32 snd_una;
-	__u32 snd_nxt;
 	__u32 write_seq;
 	__u32 srtt_us; /* eighths of a microsecond */
 	__u32 mss_cache;
 	__u32 total_retrans;
 	__u8 ecn_flags;
 	__u64 tcp_clock_cache; /* ns, of the latest packet that came or went */
-	__u64 tcp_mstamp; /* the same in microseconds */
 	__u64 bytes_received;
 	__u64 bytes_acked;
 	struct minmax rtt_min; /* microseconds */
@@ -160,7 +158,6 @@ struct tcp_sock {
 struct ack_sample {
 	__u32 pkts_acked;
 	__s32 rtt_us;
-	__u32 in_flight;
 };
 
 enum tcp_ca_event { CA_EVENT_TX_START };

@@ -47,8 +47,8 @@
 #define MLTCP_NEVER 0xffffffffffffffffULL
 
 /*
- * A flow that receives more than this share of what it sends, or whose host does, doesn't yield where
- * nothing tells the queue that it sends into from the one that its ACKs wait in.
+ * A flow that receives more than this share of what it sends, or whose host does, doesn't yield: its RTT
+ * holds the queue that its ACKs wait in.
  */
 #define MLTCP_BIDIRECTIONAL_SHARE 8
 

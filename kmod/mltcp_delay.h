@@ -79,8 +79,14 @@ static inline void mltcp_delay_ask(struct mltcp_delay *d, const __u64 *slot, __u
 {
 	__u64 word = MLTCP_READ_ONCE(*slot);
 
-	if (word >> 32 == key && (__u32)word)
+	if (word && word >> 32 == key)
 		d->full_us = (__u32)word;
+}
+
+/* Does the word still hold what this flow knows? */
+static inline __u8 mltcp_delay_is_told(const struct mltcp_delay *d, const __u64 *slot, __u32 key)
+{
+	return MLTCP_READ_ONCE(*slot) == ((__u64)key << 32 | d->full_us);
 }
 
 static inline void mltcp_delay_tell(const struct mltcp_delay *d, __u64 *slot, __u32 key)

@@ -26,7 +26,8 @@ static inline void mltcp_on_loss(struct mltcp_flow *f, __u32 srtt_us, __u32 min_
 	if (!f->delay.watched)
 		return;
 	mltcp_delay_full(&f->delay, srtt_us, min_us);
-	mltcp_delay_tell(&f->delay, slot, key);
+	if (f->delay.full_us)
+		mltcp_delay_tell(&f->delay, slot, key);
 }
 
 /*
@@ -42,7 +43,7 @@ static inline void mltcp_on_time_out(struct mltcp_flow *f, __u64 now)
 /*
  * The loss was spurious: a segment or its ACK was late. The base gives back the window that the flow
  * had; the flow has back what it would have taken back, and what it took for a full queue. So have the
- * others of its path.
+ * others of its path, unless one has found something else since.
  */
 static inline void mltcp_on_undo(struct mltcp_flow *f, __u64 *slot, __u32 key)
 {
@@ -51,7 +52,7 @@ static inline void mltcp_on_undo(struct mltcp_flow *f, __u64 *slot, __u32 key)
 	f->loss_snapshot.valid = 0;
 	if (f->loss_snapshot.resume_ssthresh > f->resume_ssthresh)
 		f->resume_ssthresh = f->loss_snapshot.resume_ssthresh;
-	if (f->loss_snapshot.full_us) {
+	if (f->delay.watched && mltcp_delay_is_told(&f->delay, slot, key)) {
 		f->delay.full_us = f->loss_snapshot.full_us;
 		mltcp_delay_tell(&f->delay, slot, key);
 	}

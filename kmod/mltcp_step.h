@@ -2,9 +2,8 @@
 /*
  * MLTCP: what an ACK goes through, in one order for every host of the algorithm.
  *
- *   sample    what the ACK says of the delay. First, for most ACKs do nothing else, and the bytes
- *             that are new with it are those that aren't counted yet. The data that it acknowledges
- *             was sent into the queue of the iteration, and of the job, that the flow was in then.
+ *   sample    what the ACK says of the delay. First, as the data that it acknowledges was sent into
+ *             the queue of the iteration, and of the job, that the flow was in then.
  *   due       most ACKs are counted here, and are done.
  *   job       its parameters as they are now. A flow that was given to another job forgets
  *             everything, and what this ACK acknowledges is the new job's.

@@ -120,7 +120,7 @@ struct mltcp_host {
 
 /*
  * State of one flow. Written by the congestion control only. What each ACK needs comes first: with
- * the 24 bytes that the module has before it that fills two cache lines, of which a flow that is its
+ * the 16 bytes that the module has before it that fills two cache lines, of which a flow that is its
  * base and doesn't watch the queue needs the first.
  */
 struct mltcp_flow {
@@ -291,7 +291,7 @@ enum mltcp_flow_attr {
 	MLTCP_F_ACTIVE, /* u8, 0: the flow is its base */
 	MLTCP_F_SRTT_US, /* u32 */
 	MLTCP_F_RETRANSMITS, /* u32, segments, in the present iteration */
-	MLTCP_F_QUEUE_US, /* u32, queueing delay of the latest RTT sample */
+	MLTCP_F_QUEUE_US, /* u32, queueing delay, by RTTs */
 	MLTCP_F_FULL_QUEUE_US, /* u32, of the path's full queue; 0: unknown */
 	MLTCP_F_ACKS, /* u32, since the flow was tagged, as the two that follow */
 	MLTCP_F_LOSSES, /* u32, window reductions after loss or ECN */

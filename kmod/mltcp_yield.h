@@ -109,7 +109,10 @@ static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __
 			*ssthresh = *cwnd > MLTCP_CWND_MIN ? *cwnd : MLTCP_CWND_MIN;
 		return 1;
 	}
-	if (f->resume_ssthresh && f->delay.queue_us < borne / 2)
+	/* Where a full queue isn't known any more, there is nothing to share. */
+	if (!borne)
+		*ssthresh = mltcp_resume(f, *cwnd, *ssthresh, MLTCP_NO_SAMPLE, 1);
+	else if (f->resume_ssthresh && f->delay.queue_us < borne / 2)
 		*ssthresh = mltcp_resume(f, *cwnd, *ssthresh, borne - f->delay.queue_us, rtt_us);
 	return 0;
 }

@@ -94,7 +94,7 @@ class Client:
         self._ask_again(Command.UNTAG, {Attribute.FD: struct.pack("=i", fd)})
 
     def meet(self, *senders: socket.socket) -> None:
-        """Have the module know their flows, which it doesn't while they are fresh."""
+        """Have the module see to their flows at once."""
         for sender in senders:
             self.untag(sender.fileno())
 

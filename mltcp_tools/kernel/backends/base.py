@@ -300,8 +300,6 @@ class Backend(ABC):
     def flows(self) -> list[Flow]:
         """Every socket that one of this backend's congestion controls drives, in any namespace.
 
-        The kernel module leaves out connections without a job that are fresh: they have neither
-        lost anything nor paused after a burst yet, and there is nothing to know of them.
         The kernel module shows the flows of all namespaces only to who has CAP_NET_ADMIN in the
         initial one; others see those of their own.
         """

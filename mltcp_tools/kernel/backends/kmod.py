@@ -177,7 +177,6 @@ class KmodBackend(Backend):
         with exclusive(self.name):
             if not module.is_loaded():
                 return 0
-            # Also those that are fresh, which flows() leaves out.
             sockets = [each for each in driven(self.names) if each.state != "listen"]
             if force:
                 self._let_go(sockets)

@@ -141,7 +141,7 @@ void avoid_congestion(struct sim *sim, struct flow *flow, uint32_t acked)
 	uint32_t before;
 	bool yields;
 
-	if (!flow->job->spec->mltcp) {
+	if (!flow->job->spec->mltcp || (mltcp_is_base(&flow->mltcp) && !flow->job->spec->follows)) {
 		increase(sim, flow, acked);
 		return;
 	}

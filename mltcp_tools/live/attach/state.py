@@ -12,10 +12,11 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends import BACKENDS
-from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.kernel.backends.base import Job, JobParams
 from mltcp_tools.kernel.host.locks import RUN_DIR
 from mltcp_tools.kernel.host.state_dir import SIZE_MAX, TrustedFolder, boot_id, distrust
 from mltcp_tools.live.attach.typed import parsed
@@ -123,6 +124,15 @@ def _file_name(job_id: int) -> str:
     return f"job-{job_id}.json"
 
 
+def _drop_former(document: dict[str, Any]) -> None:
+    """Leave out parameters of the job that an earlier build had."""
+    job = document.get("job")
+    params = job.get("params") if isinstance(job, dict) else None
+    if isinstance(params, dict):
+        for name in params.keys() - {each.name for each in dataclasses.fields(JobParams)}:
+            del params[name]
+
+
 def _parse(data: bytes) -> AttachedJob | None:
     """The state in a file's content; None for one of another boot. ValueError or UsageError says
     what is wrong."""
@@ -133,6 +143,7 @@ def _parse(data: bytes) -> AttachedJob | None:
         raise ValueError(f"it has another version, not {VERSION}")
     if document.pop("boot_id", None) != boot_id():
         return None
+    _drop_former(document)
     state = parsed(AttachedJob, document)
     if state.backend not in BACKENDS:
         raise ValueError(f"there is no backend {state.backend!r}")

@@ -72,7 +72,7 @@ def module_text() -> tuple[int, int]:
 
 
 def connect(client: Client, stack: contextlib.ExitStack, count: int) -> None:
-    """Connections that send until they aren't fresh any more: tagging them takes locks."""
+    """Connections that send: tagging them takes locks."""
     pairs = [connected("mltcp") for _ in range(count)]
     for each in itertools.chain(*pairs):
         stack.enter_context(each)

@@ -433,6 +433,28 @@ def test_spurious_loss_leaves_flow_and_siblings_as_they_were() -> None:
     assert flow.losses == known[-1]
 
 
+def test_a_spurious_first_loss_is_forgotten_by_all() -> None:
+    flow, sibling, slot = behind_and_ahead(sent=0, rtt_us=1100), make_flow(), word()
+    flow.delay.full_us = 0
+    lose(flow, 300, slot)
+    lib.mltcp_delay_ask(ffi.addressof(sibling.delay), slot, 1)
+    assert flow.delay.full_us == sibling.delay.full_us == 300
+    lib.mltcp_on_undo(flow, slot, 1)
+    lib.mltcp_delay_ask(ffi.addressof(sibling.delay), slot, 1)
+    assert flow.delay.full_us == sibling.delay.full_us == 0
+    flow.yield_us, flow.resume_ssthresh, flow.last_ns = 0, 80, 50 * MS
+    assert avoid(flow, 20, 20) == (False, 20, 80)
+
+
+def test_value_of_a_sibling_since_a_spurious_loss_stays() -> None:
+    flow, sibling, slot = behind_and_ahead(sent=0, rtt_us=1100), make_flow(), word()
+    lose(flow, 300, slot)
+    lose(sibling, 500, slot)
+    told = slot[0]
+    lib.mltcp_on_undo(flow, slot, 1)
+    assert slot[0] == told
+
+
 def test_flows_behind_grow_like_those_ahead_without_queue() -> None:
     flow = behind_and_ahead(sent=0, rtt_us=110)
     assert flow.gain == ONE // 4

@@ -89,13 +89,6 @@ def test_flows_of_a_path_share_the_full_queue() -> None:
         assert other.full_us == full_us
 
 
-def test_a_flow_that_knows_nothing_changes_no_other() -> None:
-    one, slot = make_delay(full_us=1000), word()
-    lib.mltcp_delay_tell(make_delay(), slot, KEY)
-    lib.mltcp_delay_ask(one, slot, KEY)
-    assert one.full_us == 1000
-
-
 samples = st.tuples(st.integers(-(2**31), 2**31 - 1), st.integers(0, U32))
 
 
