@@ -39,13 +39,6 @@ def finished(simulator: FlowSimulator, count: int) -> dict[int, tuple[float, Sta
     return ends
 
 
-def test_a_job_alone_takes_compute_and_bytes() -> None:
-    simulator = FlowSimulator([GBIT], FAIR)
-    simulator.add(job(0.1, 12_500_000, {0: 1.0}, iterations=10))
-    ((end, _),) = finished(simulator, 1).values()
-    assert end == pytest.approx(10 * 0.2)
-
-
 def test_mltcp_separates_bursts_that_fit_next_to_each_other() -> None:
     rule = Rule("mltcp", intercept=0.25, slope=1.75, levels=16)
     simulator = FlowSimulator([GBIT], rule)

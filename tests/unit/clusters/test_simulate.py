@@ -87,14 +87,6 @@ def test_jobs_that_share_uplinks_gain_by_mltcp() -> None:
     assert 1 < mean["mltcp"] < mean["reno"]  # type: ignore[operator]
 
 
-def test_fifo_waits_and_shortest_first_overtakes() -> None:
-    long = ClusterJob("long", BUSY, 32, 4000)
-    middle = ClusterJob("middle", BUSY, 32, 2000, arrival_s=1.0)
-    short = ClusterJob("short", BUSY, 32, 10, arrival_s=2.0)
-    workload = Workload(SMALL, (long, middle, short))
-    assert [job.name for job in run(workload).jobs] == ["long", "middle", "short"]
-
-
 def test_rings_cross_links_there_and_back_alike() -> None:
     topology = regular(servers=16, leaf=2, spines=2)
     (phase,) = phases_of(BUSY, topology, dict.fromkeys((0, 3, 9, 14), 8), 1)
@@ -123,12 +115,6 @@ jobs:
   - {name: a, model: vgg16, gpus: 8, iterations: 20, count: 2}
   - {name: b, model: bert, gpus: 4, iterations: 20, arrival: 1min}
 """
-
-
-def test_a_workload_is_read() -> None:
-    workload = parse_workload(WORKLOAD, "w.yaml")
-    assert [job.name for job in workload.jobs] == ["a-1", "a-2", "b"]
-    assert workload.jobs[2].arrival_s == 60
 
 
 @mistakes(

@@ -43,11 +43,6 @@ def test_demands_on_one_port_add_up() -> None:
     assert bssi([twice.demand, once.demand]) == [1, 0]
 
 
-def test_the_heavier_goes_first() -> None:
-    demands = [{"link": 5.0}, {"link": 5.0}, {"link": 5.0}]
-    assert bssi(demands, [1.0, 3.0, 2.0]) == [1, 2, 0]
-
-
 @pytest.mark.parametrize(
     ("demands", "weights"),
     [([{"a": 1.0}], [0.0]), ([{"a": -1.0}], [1.0]), ([{"a": 1.0}], [1.0, 1.0])],
