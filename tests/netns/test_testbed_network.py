@@ -14,7 +14,6 @@ import threading
 
 import pytest
 from pyroute2 import IPRoute
-from support.tcp_counters import tcp_counters
 
 from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.kernel.host.facts import read_sysctl
@@ -69,15 +68,6 @@ def test_bidirectional_traffic_is_not_dropped_in_host_queues() -> None:
     assert back.drops > 0, "nothing was dropped, so nothing is shown"
     assert back.bytes > size > there.bytes
     assert [each.get_attr("TCA_KIND") for each in qdiscs] == ["noqueue"]
-
-
-@pytest.mark.skipif(os.cpu_count() == 1, reason="one CPU has one queue")
-def test_packets_of_a_flow_stay_in_order() -> None:
-    link = Link(10_000_000_000, 4_000_000, offloads=True)
-    with RunLock() as lock, Network(lock.id, link, {}, 1, both_ways=True) as network:
-        _send(network, 500_000_000)
-        counted = tcp_counters(network.senders, ("TCPSACKReorder", "TCPTSReorder"))
-    assert counted.total() == 0
 
 
 def test_network_that_cannot_keep_packet_order_is_refused(

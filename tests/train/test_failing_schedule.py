@@ -43,14 +43,12 @@ class MeetingGroup:
 
     def __init__(self, rank: int, gather: Any) -> None:
         self.rank, self.world, self._gather = rank, WORLD, gather
-        self.meetings: list[str] = []
         self.agreement = Agreement(self._exchange, self.tell)
 
     def _exchange(self, *numbers: int) -> list[Any]:
         return self._meet("exchange", numbers)
 
     def _meet(self, what: str, value: Any) -> list[Any]:
-        self.meetings.append(what)
         told = self._gather((what, value))
         assert len({each for each, _ in told}) == 1, f"mispaired: {[each for each, _ in told]}"
         return [each for _, each in told]
@@ -259,25 +257,6 @@ def test_one_rank_that_cannot_join_has_all_go_by_gloo(error: Exception) -> None:
     with pytest.warns(RuntimeWarning, match="isn't used"):
         ranks = Ranks(WORLD).run(work)
     assert ranks == [([0.0, 3.0, 6.0, 9.0], "gloo")] * WORLD
-
-
-def test_to_tell_each_other_their_rows_ranks_meet_twice() -> None:
-    plan = Plan(-1, set())
-
-    def work(rank: int, gather: Any) -> list[str]:
-        group: Any = MeetingGroup(rank, gather)
-        reducer = Reducer(failing(plan, rank), Setting(group, 5.0))
-        rows = torch.sparse_coo_tensor(
-            [list(range(rank + 1))], torch.ones(rank + 1, 2), (9, 2), check_invariants=True
-        )
-        try:
-            before = len(group.meetings)
-            reducer.run(reduce_rows, reducer, rows).wait()
-            return list(group.meetings[before:])
-        finally:
-            reducer.close()
-
-    assert Ranks(WORLD).run(work) == [["exchange", "gather torch.int64"]] * WORLD
 
 
 def test_auto_looks_for_an_aggregator_before_each_trial() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -105,12 +103,6 @@ def drawn(browser: webdriver.Chrome, selector: str) -> int:
     return count
 
 
-def picture(browser: webdriver.Chrome, name: str) -> None:
-    """Keep a picture for people, where MLTCP_PICTURES names a folder."""
-    if folder := os.environ.get("MLTCP_PICTURES"):
-        browser.save_screenshot(str(Path(folder) / f"{name}.png"))
-
-
 def test_bursts_and_iterations_of_all_jobs_are_there(browser: webdriver.Chrome, page: Page) -> None:
     page.show(Jobs(["gpt2", "<b>bert</b>"], 2).look(60))
     opened(browser, page)
@@ -128,7 +120,6 @@ def test_bursts_and_iterations_of_all_jobs_are_there(browser: webdriver.Chrome, 
     assert "Bursts of gpt2" in browser.execute_script(
         "return document.querySelector('.strip canvas').getAttribute('aria-label')"
     )
-    picture(browser, "wide")
     severe = [each for each in browser.get_log("browser") if each["level"] == "SEVERE"]
     assert severe == []
 
@@ -195,7 +186,6 @@ def test_small_screens_and_dark_ones(browser: webdriver.Chrome, page: Page, sche
         other = luminance(browser.execute_script(probe, name))
         contrast = (max(paper, other) + 0.05) / (min(paper, other) + 0.05)
         assert contrast >= (4.5 if name in ("--ink", "--quiet", "--bad") else 3), name
-    picture(browser, f"small-{scheme}")
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
