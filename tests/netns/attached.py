@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from netns.connected import Holder
+from netns.trainings import Training
 
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.live.attach.access import Change
@@ -18,7 +18,7 @@ def assert_nothing_recorded() -> None:
     assert not STATE_DIR.exists() or not list(STATE_DIR.glob("*.json"))
 
 
-def connections(held: Holder) -> list[Socket]:
+def connections(held: Training) -> list[Socket]:
     """The process's connections, by descriptor."""
     return [each for each in sockets(process(held.pid)) if each.state == "established"]
 

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.connected import holder, namespace
+from netns.connected import FIRST_CC, holder, namespace
 from netns.following import BURST, DEFAULT, rules, shown
 from netns.trainings import Agent, agent, training
-from support.holding_process import FIRST_CC
 from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.base.errors import BusyError, HostError
@@ -203,10 +202,10 @@ def test_unit_capabilities_suffice_for_other_users_namespaces(
             env=os.environ | {"MLTCP_AGENT_SOCKET": str(tmp_path / "socket")},
         )
         try:
-            wait_for(lambda: held.congestion_controls() == ["mltcp"] * 2, "attached")
+            wait_for(lambda: held.ccs() == ["mltcp"] * 2, "attached")
             running.terminate()
             assert running.wait(60) == 0
-            assert held.congestion_controls() == [FIRST_CC] * 2
+            assert held.ccs() == [FIRST_CC] * 2
         finally:
             running.kill()
             running.wait()

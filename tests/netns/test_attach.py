@@ -15,8 +15,7 @@ from contextlib import ExitStack
 import pytest
 from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, recorded, tags
 from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_force
-from netns.connected import holder, with_pid
-from support.holding_process import FIRST_CC
+from netns.connected import FIRST_CC, holder, with_pid
 
 from mltcp_tools.base.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
@@ -48,7 +47,7 @@ def test_attach_and_detach(backend: Backend, address: str) -> None:
         changes = attach(found, JOB, "mltcp", backend)
         assert [(each.old, each.new) for each in changes] == [(FIRST_CC, "mltcp")] * 3
         assert outcomes(changes) == ["switched"] * 3
-        assert held.congestion_controls() == ["mltcp"] * 3
+        assert held.ccs() == ["mltcp"] * 3
         assert tags(backend) == {each.cookie: JOB.id for each in found}
         assert backend.jobs() == [JOB]
         (state,) = StateFiles().read()
@@ -59,7 +58,7 @@ def test_attach_and_detach(backend: Backend, address: str) -> None:
 
         restored = detach(job="seven")
         assert [(each.outcome, each.new) for each in restored] == [("restored", FIRST_CC)] * 3
-        assert held.congestion_controls() == [FIRST_CC] * 3
+        assert held.ccs() == [FIRST_CC] * 3
         assert tags(backend) == {}
         assert backend.jobs() == []
         assert_nothing_recorded()
@@ -74,9 +73,9 @@ def test_a_container_with_its_own_namespaces(backend: Backend, user: Sequence[st
         home = os.readlink("/proc/thread-self/ns/net")
         assert outcomes(attach(found, JOB, "mltcp", backend)) == ["switched"] * 2
         assert os.readlink("/proc/thread-self/ns/net") == home
-        assert held.congestion_controls() == ["mltcp"] * 2
+        assert held.ccs() == ["mltcp"] * 2
         assert [each.outcome for each in detach(pid=held.pid)] == ["restored"] * 2
-        assert held.congestion_controls() == [FIRST_CC] * 2
+        assert held.ccs() == [FIRST_CC] * 2
 
 
 def test_a_socket_that_closes_in_between(backend: Backend) -> None:
@@ -89,7 +88,7 @@ def test_a_socket_that_closes_in_between(backend: Backend) -> None:
         assert recorded() == {"seven": {held.fds[0], held.fds[2]}}
         held.ask("close", 0)
         assert [each.outcome for each in detach()] == ["gone", "restored"]
-        assert held.congestion_controls() == [FIRST_CC]
+        assert held.ccs() == [FIRST_CC]
 
 
 def test_a_connection_that_is_reset_in_between(backend: Backend) -> None:
@@ -100,7 +99,7 @@ def test_a_connection_that_is_reset_in_between(backend: Backend) -> None:
         assert [(each.outcome, each.reason) for each in changes] == [
             ("gone", "the connection has ended")
         ] * 2
-        assert held.congestion_controls() == [FIRST_CC] * 2
+        assert held.ccs() == [FIRST_CC] * 2
     with holder(2) as held:
         attach(connections(held), JOB, "mltcp", backend)
         held.ask("reset")
@@ -114,11 +113,11 @@ def test_a_descriptor_that_became_another_socket(backend: Backend) -> None:
         changes = attach(found, JOB, "mltcp", backend)
         assert outcomes(changes) == ["gone", "switched"]
         assert "another socket" in changes[0].reason
-        assert held.congestion_controls() == [FIRST_CC, "mltcp"]
+        assert held.ccs() == [FIRST_CC, "mltcp"]
         held.ask("replace", 1)
         held.ask("choose", 1, "mltcp")  # as a program may by itself: not ours to put back
         assert [each.outcome for each in detach()] == ["gone"]
-        assert held.congestion_controls() == [FIRST_CC, "mltcp"]
+        assert held.ccs() == [FIRST_CC, "mltcp"]
 
 
 def test_a_pid_that_was_reused(backend: Backend) -> None:
@@ -132,7 +131,7 @@ def test_a_pid_that_was_reused(backend: Backend) -> None:
         assert outcomes(changes) == ["gone"] * 2
         assert "another process" in changes[0].reason
         assert sockets(found[0].process) == []
-        assert second.congestion_controls() == [FIRST_CC] * 2
+        assert second.ccs() == [FIRST_CC] * 2
 
     with ExitStack() as stack:
         with holder(2) as first:
@@ -141,7 +140,7 @@ def test_a_pid_that_was_reused(backend: Backend) -> None:
         stack.callback(second.end)
         second.ask("choose", 0, "mltcp")
         assert [each.outcome for each in detach(pid=first.pid)] == ["gone"] * 2
-        assert second.congestion_controls() == ["mltcp", FIRST_CC]
+        assert second.ccs() == ["mltcp", FIRST_CC]
 
 
 def test_a_thousand_sockets_with_few_descriptors_of_our_own(backend: Backend) -> None:
@@ -157,11 +156,11 @@ def test_a_thousand_sockets_with_few_descriptors_of_our_own(backend: Backend) ->
         detach()
         open_before = len(os.listdir("/proc/self/fd"))
         assert outcomes(attach(found, JOB, "mltcp", backend)) == ["switched"] * 1000
-        assert held.congestion_controls() == ["mltcp"] * 1000
+        assert held.ccs() == ["mltcp"] * 1000
         assert len(tags(backend)) == 1000
         assert [each.outcome for each in detach()] == ["restored"] * 1000
         assert len(os.listdir("/proc/self/fd")) == open_before
-        assert held.congestion_controls() == [FIRST_CC] * 1000
+        assert held.ccs() == [FIRST_CC] * 1000
 
 
 def test_a_socket_that_processes_share_is_changed_once(backend: Backend) -> None:
@@ -188,7 +187,7 @@ def test_a_socket_moved_to_another_descriptor_is_found(backend: Backend) -> None
         attach(connections(held), JOB, "mltcp", backend)
         held.ask("move", 0)
         assert [each.outcome for each in detach(job="seven")] == ["restored"] * 2
-        assert held.congestion_controls() == [FIRST_CC] * 2
+        assert held.ccs() == [FIRST_CC] * 2
 
 
 def test_what_somebody_else_chose_since_stays(backend: Backend) -> None:
@@ -198,7 +197,7 @@ def test_what_somebody_else_chose_since_stays(backend: Backend) -> None:
         left, restored = detach()
         assert (left.outcome, left.new, restored.outcome) == ("left", "cubic", "restored")
         assert "somebody else" in left.reason
-        assert held.congestion_controls() == ["cubic", FIRST_CC]
+        assert held.ccs() == ["cubic", FIRST_CC]
     assert_nothing_recorded()
 
 
@@ -219,9 +218,9 @@ def test_attaching_again_keeps_what_was_there_first(backend: Backend) -> None:
         attach(found[:1], JOB, "mltcp", backend)
         assert outcomes(attach(connections(held), JOB, "mltcp", backend)) == ["tagged", "switched"]
         assert outcomes(attach(connections(held), JOB, "mltcp_reno", backend)) == ["switched"] * 2
-        assert held.congestion_controls() == ["mltcp_reno"] * 2
+        assert held.ccs() == ["mltcp_reno"] * 2
         assert [each.new for each in detach()] == [FIRST_CC] * 2
-        assert held.congestion_controls() == [FIRST_CC] * 2
+        assert held.ccs() == [FIRST_CC] * 2
 
 
 def test_sockets_move_to_another_job(backend: Backend) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.connected import holder, namespace
-from support.holding_process import FIRST_CC
+from netns.connected import FIRST_CC, holder, namespace
 from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.cli.main import main
@@ -96,7 +95,7 @@ def test_ps_shows_training_processes_and_why(
     backend: Backend, mltcp: Mltcp, libraries: list[Path]
 ) -> None:
     with (
-        holder(2, maps=libraries[:1], environment={"MASTER_PORT": "29999"}) as torch,
+        holder(2, maps=libraries[:1], MASTER_PORT="29999") as torch,
         holder(2, maps=libraries[1:]) as nccl,
         holder(2) as plain,
     ):
@@ -131,7 +130,7 @@ def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
         planned = json.loads(out)
         assert planned["job"]["params"]["gap_s"] == 0.17
         assert [each["outcome"] for each in planned["changes"]] == ["planned"] * 2
-        assert held.congestion_controls() == [FIRST_CC] * 2
+        assert held.ccs() == [FIRST_CC] * 2
 
         assert mltcp(*attach, "--burst-bytes", "2.5MB")[0] == 0
         code, out, said = mltcp(*attach, "--gap", "170ms", "--cc", "mltcp_reno")
@@ -169,8 +168,8 @@ def test_follow_attaches_later_sockets_and_ends_with_process(backend: Backend) -
         )
         try:
             for count in (1, 2, 3):
-                wait_for(lambda: set(held.congestion_controls()) == {"mltcp"}, "the follower")
-                assert len(held.congestion_controls()) == count
+                wait_for(lambda: set(held.ccs()) == {"mltcp"}, "the follower")
+                assert len(held.ccs()) == count
                 held.ask("connect")
             held.end()
             _, said = follower.communicate(timeout=PATIENCE_S)
@@ -212,6 +211,6 @@ def test_mistakes_are_explained_in_one_line(backend: Backend, mltcp: Mltcp) -> N
             found, out, said = mltcp(*given)
             assert (found, out, said.count("\n")) == (code, "", 1), given
             assert words in said
-            assert held.congestion_controls() == [FIRST_CC]
+            assert held.ccs() == [FIRST_CC]
     assert backend.jobs() == []
     assert not STATE_DIR.exists() or not list(STATE_DIR.iterdir())

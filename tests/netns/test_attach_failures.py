@@ -12,8 +12,7 @@ import threading
 import pytest
 from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, recorded, tags
 from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_force
-from netns.connected import holder, namespace
-from support.holding_process import FIRST_CC
+from netns.connected import FIRST_CC, holder, namespace
 
 from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.kernel.backends.base import Backend
@@ -49,7 +48,7 @@ def test_a_tag_that_fails_puts_the_congestion_control_back(
         changes = attach(connections(held), JOB, "mltcp", failing_at(backend, 2))
         assert outcomes(changes) == ["switched", "failed", "switched"]
         assert "no job 999" in changes[1].reason
-        assert held.congestion_controls() == ["mltcp", FIRST_CC, "mltcp"]
+        assert held.ccs() == ["mltcp", FIRST_CC, "mltcp"]
         assert recorded() == {"seven": {held.fds[0], held.fds[2]}}
     detach()
     with holder(1) as held:
@@ -127,12 +126,12 @@ def test_a_crash_between_record_and_change_is_rolled_back(
             [sys.executable, "-c", CRASHING, backend.name, str(held.pid), str(when)]
         )
         assert crash.returncode == -signal.SIGKILL
-        assert held.congestion_controls() == ["mltcp"] * switched + [FIRST_CC] * (4 - switched)
+        assert held.ccs() == ["mltcp"] * switched + [FIRST_CC] * (4 - switched)
         assert recorded() == {"seven": set(held.fds)}
         if when == 1:  # attaching again after a crash keeps the true record
             assert "failed" not in outcomes(attach(connections(held), JOB, "mltcp", backend))
         assert [each.outcome for each in detach(job="seven")] == ["restored"] * 4
-        assert held.congestion_controls() == [FIRST_CC] * 4
+        assert held.ccs() == [FIRST_CC] * 4
         assert backend.jobs() == []
 
 
@@ -141,9 +140,9 @@ def test_detach_after_a_forced_unload(backend: Backend) -> None:
         found = connections(held)
         attach(found, JOB, "mltcp", backend)
         unload_by_force(backend)
-        assert held.congestion_controls() == ["mltcp"] * 2
+        assert held.ccs() == ["mltcp"] * 2
         assert [(each.outcome, each.new) for each in detach()] == [("restored", FIRST_CC)] * 2
-        assert held.congestion_controls() == [FIRST_CC] * 2
+        assert held.ccs() == [FIRST_CC] * 2
 
 
 def test_nothing_is_changed_by_a_request_that_can_not_work(backend: Backend) -> None:
@@ -167,7 +166,7 @@ def test_nothing_is_changed_by_a_request_that_can_not_work(backend: Backend) -> 
         if backend.status().loaded == ("mltcp",):
             with pytest.raises(MltcpError, match="run `mltcp load mltcp_reno`"):
                 attach([connection], JOB, "mltcp_reno", backend)
-        assert held.congestion_controls() == [FIRST_CC]
+        assert held.ccs() == [FIRST_CC]
     assert_nothing_recorded()
 
 
@@ -192,7 +191,7 @@ def test_two_at_once_leave_each_socket_with_one_job(backend: Backend) -> None:
         assert sets == [set(held.fds)]
         assert len(set(tags(backend).values())) == 1
         assert {each.new for each in detach()} == {FIRST_CC}
-        assert held.congestion_controls() == [FIRST_CC] * 40
+        assert held.ccs() == [FIRST_CC] * 40
 
 
 def test_a_transfer_does_not_notice(backend: Backend) -> None:

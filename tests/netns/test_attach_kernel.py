@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, recorded, tags
 from netns.backends_here import backend_fixture, collect, fresh_and_loaded, unload_by_force
-from netns.connected import holder, namespace
+from netns.connected import FIRST_CC, holder, namespace
 from netns.trainings import agent
-from support.holding_process import FIRST_CC
 from support.waiting import wait_for
 
 from mltcp_tools.base.errors import BusyError, HostError
@@ -86,12 +85,12 @@ def test_no_process_is_touched(backend: Backend, monkeypatch: pytest.MonkeyPatch
             monkeypatch.setattr(via_bpf_iter.ViaPidfd, "restore", refuse)
             monkeypatch.setattr(via_bpf_iter.ViaPidfd, "tags", refuse)
             assert outcomes(attach(found, JOB, "mltcp", backend)) == ["switched"] * 5
-            assert here.congestion_controls() == ["mltcp"] * 3
-            assert there.congestion_controls() == ["mltcp"] * 2
+            assert here.ccs() == ["mltcp"] * 3
+            assert there.ccs() == ["mltcp"] * 2
             assert tags(backend) == {each.cookie: JOB.id for each in found}
             assert [each.outcome for each in detach(job="seven")] == ["restored"] * 5
-            assert here.congestion_controls() == [FIRST_CC] * 3
-            assert there.congestion_controls() == [FIRST_CC] * 2
+            assert here.ccs() == [FIRST_CC] * 3
+            assert there.ccs() == [FIRST_CC] * 2
     assert tags(backend) == {}
     assert_nothing_recorded()
 
@@ -106,10 +105,10 @@ def test_processes_that_cannot_be_opened(backend: Backend, cgroup: Path) -> None
         assert subprocess.run(opened, capture_output=True).returncode != 0
         run = mltcp("attach", f"cgroup:{cgroup.name}", "--job", "a", "--kind", "all")
         assert (run.returncode, run.stderr.count("switched")) == (0, 1), run
-        assert held.congestion_controls() == ["mltcp"] * 2
+        assert held.ccs() == ["mltcp"] * 2
         run = mltcp("detach", "a")
         assert run.returncode == 0, run
-        assert held.congestion_controls() == [FIRST_CC] * 2
+        assert held.ccs() == [FIRST_CC] * 2
 
 
 def test_a_connection_as_short_as_can_be_is_caught_at_both_ends(
@@ -123,13 +122,13 @@ def test_a_connection_as_short_as_can_be_is_caught_at_both_ends(
         all_caught = {"connected": {"mltcp": 1000}, "accepted": {"mltcp": 1000}}
         assert inside.ask("churn", 1000) == all_caught
         assert outside.ask("churn", 10)["connected"] == {FIRST_CC: 10}
-        assert inside.congestion_controls() == [FIRST_CC]
+        assert inside.ccs() == [FIRST_CC]
         inside.ask("connect")
         assert [*tags(backend).values()].count(JOB.id) >= 1
         with pytest.raises(BusyError, match="seven -> eight"):  # though it isn't on record yet
             attach(connections(inside)[1:], Job(8, "eight"), "mltcp", backend)
         assert {each.outcome for each in detach(job="seven")} == {"restored"}
-        assert inside.congestion_controls() == [FIRST_CC] * 2
+        assert inside.ccs() == [FIRST_CC] * 2
     assert tags(backend) == {}
     assert_nothing_recorded()
 
@@ -149,12 +148,12 @@ def test_a_socket_that_connects_again_is_caught_again(
         inside.ask("refused")
         inside.ask("connect")
         inside.ask("again", 2)
-        assert inside.congestion_controls() == [FIRST_CC, name, name]
+        assert inside.ccs() == [FIRST_CC, name, name]
         caught = connections(inside)[1:]
         tagged = tags(backend)
         assert [tagged.get(each.cookie) for each in caught] == [JOB.id] * 2
         assert {each.outcome for each in detach(job="seven")} == {"restored"}
-        assert inside.congestion_controls() == [FIRST_CC] * 3
+        assert inside.ccs() == [FIRST_CC] * 3
     assert tags(backend) == {}
     assert_nothing_recorded()
 
@@ -165,9 +164,9 @@ def test_reconnecting_socket_gets_its_chosen_control_back(backend: Backend, cgro
         inside.ask("connect")
         inside.ask("choose", 1, "cubic")
         inside.ask("again", 1)
-        assert inside.congestion_controls() == [FIRST_CC, "mltcp"]
+        assert inside.ccs() == [FIRST_CC, "mltcp"]
         assert {each.outcome for each in detach(job="seven")} == {"restored"}
-        assert inside.congestion_controls() == [FIRST_CC, "cubic"]
+        assert inside.ccs() == [FIRST_CC, "cubic"]
 
 
 def test_iterations_of_what_is_caught(
@@ -217,7 +216,7 @@ def test_sockets_are_iterated_once_and_only_for_changes(
         )
         # What keeps one job out keeps no other out.
         assert "already attached as 'one'" in str(refused.error)
-        assert inside.congestion_controls() == [FIRST_CC]
+        assert inside.ccs() == [FIRST_CC]
         assert walks == [5]
         assert outcomes(attach(connections(one), jobs[1], "mltcp", backend)) == ["tagged"] * 2
         with catching(backend, {cgroup: Catch(JOB.id, "mltcp")}):
@@ -227,7 +226,7 @@ def test_sockets_are_iterated_once_and_only_for_changes(
         assert recorded().keys() == {"one", "other", "seven"}
         assert walks == [5]
         assert {each.outcome for each in detach()} == {"restored"}
-        assert inside.congestion_controls() == [FIRST_CC] * 2
+        assert inside.ccs() == [FIRST_CC] * 2
         assert walks == [5, 2 + 3 + 2]  # both ends of the one that was caught
     assert_nothing_recorded()
 
@@ -237,19 +236,19 @@ def test_ports_that_are_left_alone(backend: Backend, cgroup: Path) -> None:
         alone = Catch(JOB.id, "mltcp", ports=(inside.port,))
         with catching(backend, {cgroup: alone}) as catcher:
             inside.ask("connect")
-            assert inside.congestion_controls() == [FIRST_CC] * 2
+            assert inside.ccs() == [FIRST_CC] * 2
             catcher.set({cgroup: Catch(JOB.id, "mltcp", lowest_port=65535)})
             inside.ask("connect")
-            assert inside.congestion_controls() == [FIRST_CC] * 3
+            assert inside.ccs() == [FIRST_CC] * 3
             catcher.set({cgroup: Catch(JOB.id, choices={"cubic": "mltcp_cubic"})})
             inside.ask("connect")
-            assert inside.congestion_controls() == [FIRST_CC] * 4
+            assert inside.ccs() == [FIRST_CC] * 4
             catcher.set({cgroup: Catch(JOB.id, choices={FIRST_CC: "mltcp_reno"})})
             inside.ask("connect")
-            assert inside.congestion_controls() == [FIRST_CC] * 4 + ["mltcp_reno"]
+            assert inside.ccs() == [FIRST_CC] * 4 + ["mltcp_reno"]
             catcher.set({})
             inside.ask("connect")
-            assert inside.congestion_controls()[-1] == FIRST_CC
+            assert inside.ccs()[-1] == FIRST_CC
         detach(job="seven")
 
 
@@ -263,7 +262,7 @@ def test_a_cgroup_that_is_made_again_is_caught_again(
         cgroup.mkdir()
         catcher.set({cgroup: Catch(JOB.id, name)})
         with holder(1, through=within(cgroup)) as inside:
-            assert inside.congestion_controls() == [name]
+            assert inside.ccs() == [name]
             detach(job="seven")
         cgroup.rmdir()
         catcher.set({cgroup: Catch(JOB.id, name)})
@@ -280,7 +279,7 @@ def test_refused_cgroup_does_not_keep_others_from_being_caught(
             catcher.set({tmp_path: rule, cgroup: rule})
         assert catcher.cgroups == [cgroup]
         inside.ask("connect")
-        assert inside.congestion_controls() == [FIRST_CC, "mltcp"]
+        assert inside.ccs() == [FIRST_CC, "mltcp"]
         detach(job="seven")
 
 
@@ -290,9 +289,9 @@ def test_what_an_unload_by_force_leaves_is_put_back(backend: Backend, cgroup: Pa
             inside.ask("connect")
         unload_by_force(backend)
         assert FIRST_PIN.exists()
-        assert inside.congestion_controls() == [FIRST_CC, "mltcp"]
+        assert inside.ccs() == [FIRST_CC, "mltcp"]
         assert [each.outcome for each in detach()] == ["restored"] * 2  # both ends
-        assert inside.congestion_controls() == [FIRST_CC] * 2
+        assert inside.ccs() == [FIRST_CC] * 2
 
 
 def test_what_they_ran_before_is_forgotten_with_the_last_of_them(
@@ -319,15 +318,15 @@ def test_declining_process_and_sockets_beside_it_stay_unchanged(
 ) -> None:
     off = {"MLTCP_ATTACH": "off"}
     with (
-        holder(1, through=within(cgroup), environment=off) as declining,
+        holder(1, through=within(cgroup), **off) as declining,
         holder(1, through=within(cgroup)) as inside,
         agent(tmp_path, RULES.format(cgroup.name, "")) as running,
     ):
-        wait_for(lambda: inside.congestion_controls() == ["mltcp"], "the other one")
+        wait_for(lambda: inside.ccs() == ["mltcp"], "the other one")
         declining.ask("connect")
         inside.ask("connect")
-        wait_for(lambda: inside.congestion_controls() == ["mltcp"] * 2, "its next one")
-        assert declining.congestion_controls() == [FIRST_CC] * 2
+        wait_for(lambda: inside.ccs() == ["mltcp"] * 2, "its next one")
+        assert declining.ccs() == [FIRST_CC] * 2
         assert "before their first data" not in running.said()
         views = json.loads(shown(["status", "jobs", "--mine", "--job", "caught", "--json"]))
         assert [(each["name"], each["uid"]) for each in views] == [("caught", os.geteuid())]
@@ -353,10 +352,10 @@ def test_agent_catches_and_after_kill_detach_restores(
         agent(tmp_path, RULES.format(cgroup.name, ", cc: observe")) as running,
     ):
         running.wait_for("are attached before their first data")
-        wait_for(lambda: inside.congestion_controls() == [name], "the first connection")
+        wait_for(lambda: inside.ccs() == [name], "the first connection")
         assert inside.ask("churn", 100)["connected"] == {name: 100}
         inside.ask("connect")
-        assert inside.congestion_controls() == [name] * 2
+        assert inside.ccs() == [name] * 2
         running.process.send_signal(signal.SIGKILL)
         running.process.wait()
         # The kernel frees what a process had attached a moment after its end.
@@ -364,5 +363,5 @@ def test_agent_catches_and_after_kill_detach_restores(
             lambda: inside.ask("churn", 10)["connected"] == {FIRST_CC: 10}, "the program's end"
         )
         assert {each.outcome for each in detach(job="caught")} == {"restored"}
-        assert inside.congestion_controls() == [FIRST_CC] * 2
+        assert inside.ccs() == [FIRST_CC] * 2
     assert StateFiles().read() == []

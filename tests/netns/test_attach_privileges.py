@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from netns.attached import JOB
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.connected import Holder, holder
-from support.holding_process import FIRST_CC
+from netns.connected import FIRST_CC, holder
+from netns.trainings import Training
 
 from mltcp_tools.base.errors import HostError, MltcpError, UsageError
 from mltcp_tools.kernel.backends.base import Backend
@@ -33,7 +33,7 @@ backend = backend_fixture(fresh_and_loaded)
 
 
 @pytest.fixture
-def held() -> Iterator[Holder]:
+def held() -> Iterator[Training]:
     with holder(2) as found:
         yield found
 
@@ -57,7 +57,7 @@ def mltcp(*arguments: object, through: Sequence[str] = ()) -> subprocess.Complet
 )
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
 def test_unprivileged_attach_changes_nothing_and_says_why(
-    backend: Backend, held: Holder, through: Sequence[str], missing: list[str], dry_run: list[str]
+    backend: Backend, held: Training, through: Sequence[str], missing: list[str], dry_run: list[str]
 ) -> None:
     if backend.name == "bpf" and through == WITHOUT_PTRACE:
         return  # it isn't needed: see test_attach_kernel.py
@@ -69,18 +69,18 @@ def test_unprivileged_attach_changes_nothing_and_says_why(
     assert run.stderr.count("\n") == 1
     for words in missing:
         assert words in run.stderr
-    assert held.congestion_controls() == [FIRST_CC] * 2
+    assert held.ccs() == [FIRST_CC] * 2
     assert backend.jobs() == []
     assert sorted(Path("/run/mltcp").rglob("*")) == before
 
 
-def test_detaching_without_privileges_changes_nothing(backend: Backend, held: Holder) -> None:
+def test_detaching_without_privileges_changes_nothing(backend: Backend, held: Training) -> None:
     assert mltcp("attach", held.pid, "--job", "a", "--kind", "all").returncode == 0
     run = mltcp("detach", "a", through=WITHOUT_ANY)
     assert run.returncode == HostError.exit_code
     assert "CAP_NET_ADMIN and CAP_SYS_PTRACE" in run.stderr
     if backend.name == "bpf":
-        assert held.congestion_controls() == ["mltcp"] * 2
+        assert held.ccs() == ["mltcp"] * 2
         assert [each.outcome for each in detach(job="a")] == ["restored"] * 2
         return
     run = mltcp("detach", "a", through=WITHOUT_PTRACE)  # notices at the sockets
@@ -88,13 +88,13 @@ def test_detaching_without_privileges_changes_nothing(backend: Backend, held: Ho
     assert run.stdout.count("failed: ") == 2
     assert "CAP_SYS_PTRACE" in run.stdout
     assert "stay recorded" in run.stderr
-    assert held.congestion_controls() == ["mltcp"] * 2
+    assert held.ccs() == ["mltcp"] * 2
     assert len(StateFiles().read()[0].sockets) == 2
     assert [each.outcome for each in detach(job="a")] == ["restored"] * 2
 
 
 def test_another_users_files_stay_closed_to_an_unprivileged_user(
-    backend: Backend, held: Holder
+    backend: Backend, held: Training
 ) -> None:
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
     if subprocess.run([*nobody, sys.executable, "-c", "import click"]).returncode:
@@ -165,7 +165,7 @@ def test_state_files_that_others_can_write_are_refused(
         files.read()
 
 
-def test_untrusted_or_older_records_change_nothing(backend: Backend, held: Holder) -> None:
+def test_untrusted_or_older_records_change_nothing(backend: Backend, held: Training) -> None:
     assert mltcp("attach", held.pid, "--job", "a", "--kind", "all").returncode == 0
     path = STATE_DIR / "job-1.json"
     good = path.read_bytes()
@@ -181,6 +181,6 @@ def test_untrusted_or_older_records_change_nothing(backend: Backend, held: Holde
     path.write_text(json.dumps(json.loads(good) | {"boot_id": "that of another boot"}))
     run = mltcp("detach", "a")
     assert (run.returncode, "nothing is" in run.stderr) == (UsageError.exit_code, True)
-    assert held.congestion_controls() == ["mltcp"] * 2
+    assert held.ccs() == ["mltcp"] * 2
     path.write_bytes(good)
     assert [each.outcome for each in detach(job="a")] == ["restored"] * 2

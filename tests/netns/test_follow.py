@@ -15,11 +15,10 @@ from pathlib import Path
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.connected import holder, with_pid
+from netns.connected import FIRST_CC, holder, with_pid
 from netns.following import DEFAULT
 from netns.own_programs import compile_here
 from netns.trainings import Training, training
-from support.holding_process import FIRST_CC
 from support.waiting import wait_for
 
 from mltcp_tools.base.errors import HostError
@@ -122,7 +121,7 @@ def test_leaving_child_does_not_take_its_parents_connections(
     with training(mark) as job, Follower([rule], backend, said.append) as follower:
         job.ask("connect")
         wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
-        child = int(job.ask(f"fork {' '.join(program)}"))
+        child = job.ask("fork", *program)
         wait_for(
             lambda: follower.step() or any(f"process {child} attached" in each for each in said),
             "the child is watched",
@@ -157,15 +156,13 @@ def test_a_pid_of_the_rule_that_is_another_process_by_now(backend: Backend) -> N
         with holder(2) as first:
             rule = Rule("trained", Target(pids=(first.pid,)), kinds=(ALL,))
             follower = stack.enter_context(Follower([rule], backend, lambda _: None))
-            wait_for(
-                lambda: follower.step() or first.congestion_controls() == ["mltcp"] * 2, "attached"
-            )
+            wait_for(lambda: follower.step() or first.ccs() == ["mltcp"] * 2, "attached")
         second = with_pid(first.pid)
         stack.callback(second.end)
         wait_for(lambda: follower.step() or not follower.jobs(), "the job ends")
         follower.replace_rules([rule])
         follower.step()
-        assert second.congestion_controls() == [FIRST_CC] * 2
+        assert second.ccs() == [FIRST_CC] * 2
 
 
 def test_a_flood_does_not_keep_it_from_its_work(
@@ -230,8 +227,8 @@ def test_renamed_process_keeps_its_job_and_its_refusal(backend: Backend, mark: s
         job.ask("connect")
         wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
         for title in (f"ray::IDLE-{mark}", f"ray::train-{mark}", "VLLM::Worker_TP0"):
-            job.ask(f"rename {title}")
-            off.ask(f"rename {title}")
+            job.ask("rename", title)
+            off.ask("rename", title)
             job.ask("connect")
             off.ask("connect")
             wait_for(lambda: follower.step() or set(job.ccs()) == {"mltcp"}, "still attached")
@@ -244,7 +241,7 @@ def test_process_renamed_before_the_agent_is_left_alone(backend: Backend, mark: 
     said: list[str] = []
     rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
     with training(mark, MLTCP_ATTACH="off") as off, training(mark) as job:
-        off.ask(f"rename Worker-{mark}")
+        off.ask("rename", f"Worker-{mark}")
         off.ask("connect")
         job.ask("connect")
         with Follower([rule], backend, said.append) as follower:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from netns.attached import JOB, connections, outcomes
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.connected import holder
-from support.holding_process import FIRST_CC
+from netns.connected import FIRST_CC, holder
 
 from mltcp_tools.base.errors import BusyError
 from mltcp_tools.cli.main import main
@@ -85,7 +84,7 @@ def orphan(backend: Backend) -> Iterator[None]:
         backend.load()
         yield
         assert [each.outcome for each in detach()] == ["restored"]
-        assert held.congestion_controls() == [FIRST_CC]
+        assert held.ccs() == [FIRST_CC]
 
 
 def test_ensuring_a_load_replaces_only_what_is_orphaned(
@@ -124,7 +123,7 @@ def test_ensuring_a_load_takes_in_what_an_unload_by_force_left(backend: Backend)
         assert main(["status", "--check"]) == 0
         assert [flow.job_id for flow in backend.flows()] == [JOB.id]
         assert [each.outcome for each in detach()] == ["restored"]
-        assert held.congestion_controls() == [FIRST_CC]
+        assert held.ccs() == [FIRST_CC]
 
 
 def test_maps_of_another_layout_are_replaced(

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from netns.attached import recorded
 from netns.backends_here import fresh_and_loaded
-from netns.connected import Holder, holder
+from netns.connected import holder
+from netns.trainings import Training
 from support.refused_calls import refusing
 
 from mltcp_tools.base.errors import HostError, UnknownError
@@ -33,7 +34,7 @@ def backend() -> Iterator[Backend]:
 
 
 @pytest.fixture(scope="module")
-def attached(backend: Backend) -> Iterator[Holder]:
+def attached(backend: Backend) -> Iterator[Training]:
     with holder(2) as found:
         assert mltcp("attach", found.pid, "--job", "a", "--kind", "all").returncode == 0
         yield found
@@ -46,14 +47,14 @@ def mltcp(*arguments: object, code: int | None = None) -> subprocess.CompletedPr
     return subprocess.run(through, capture_output=True, text=True, timeout=60)
 
 
-def state_of(backend: Backend, attached: Holder) -> tuple[object, ...]:
+def state_of(backend: Backend, attached: Training) -> tuple[object, ...]:
     return (
         backend.status(),
         sorted(PIN_ROOT.iterdir()),
         FIRST_PIN.exists(),
         struct_ops.registered(),
         recorded(),
-        attached.congestion_controls(),
+        attached.ccs(),
         sorted(each for each in Path("/run/mltcp").rglob("*.json")),
     )
 
@@ -82,7 +83,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_refused_bpf_calls_change_nothing(
-    backend: Backend, attached: Holder, command: tuple[str, ...], tmp_path: Path
+    backend: Backend, attached: Training, command: tuple[str, ...], tmp_path: Path
 ) -> None:
     rules = tmp_path / "agent.yaml"
     rules.write_text(mltcp("agent", "--print", "rules").stdout)
@@ -98,7 +99,7 @@ def test_refused_bpf_calls_change_nothing(
 @pytest.mark.parametrize("code", [errno.EACCES, errno.ENOSYS, errno.EMFILE, errno.ENOMEM])
 @pytest.mark.parametrize("command", [("load",), ("unload", "--force"), ("detach", "--all")])
 def test_failing_bpf_calls_change_nothing(
-    backend: Backend, attached: Holder, command: tuple[str, ...], code: int
+    backend: Backend, attached: Training, command: tuple[str, ...], code: int
 ) -> None:
     before = state_of(backend, attached)
     run = mltcp(*command, code=code)
@@ -120,7 +121,7 @@ def test_doctor_is_not_ready_where_bpf_is_refused(backend: Backend) -> None:
     assert "A seccomp profile refuses bpf()" in run.stdout
 
 
-def test_first_algorithms_stay_while_unreadable(backend: Backend, attached: Holder) -> None:
+def test_first_algorithms_stay_while_unreadable(backend: Backend, attached: Training) -> None:
     code = "from mltcp_tools.kernel.backends.bpf_sockets import forget_first as f; print(f())"
     run = subprocess.run(
         refusing(sys.executable, "-c", code, code=errno.EMFILE), capture_output=True, text=True
@@ -135,7 +136,7 @@ def test_first_algorithms_stay_while_unreadable(backend: Backend, attached: Hold
     ids=" ".join,
 )
 def test_read_only_pins_change_nothing(
-    backend: Backend, attached: Holder, command: tuple[str, ...]
+    backend: Backend, attached: Training, command: tuple[str, ...]
 ) -> None:
     pins = PIN_ROOT.parent
     script = f'mount --bind {pins} {pins} && mount -o remount,bind,ro {pins} && exec "$@"'

@@ -17,9 +17,8 @@ from netns.backends_here import (
     fresh_and_loaded,
     uncounted,
 )
-from netns.connected import holder, namespace
+from netns.connected import FIRST_CC, holder, namespace
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
-from support.holding_process import FIRST_CC
 
 from mltcp_tools.base.errors import HostError, MltcpError
 from mltcp_tools.cli.main import main
@@ -69,7 +68,7 @@ def test_parameters_and_build_are_read_back(
     assert main(["status", "--backend", backend.name]) == 0
     out = capsys.readouterr().out
     (told,) = [line.split() for line in out.splitlines() if "flows without a job" in line]
-    assert told[5:] == ["1", "MB", "50", "ms", "2", "r", "+", "0.25", "(linear)", backend.name]
+    assert told[5:] == ["1", "MB", "50", "ms", "2", "r", "+", "0.25", backend.name]
     assert backend.build_here() in out
     assert "--replace" not in out
 
@@ -115,8 +114,8 @@ def test_replaced_under_connections_that_run(backend: Backend, edited: None) -> 
         assert {each.cookie: each.job_id for each in backend.flows() if each.job_id} == {
             each.cookie: 7 for each in own
         }
-        assert attached.congestion_controls() == ["mltcp"] * 2
-        assert by_itself.congestion_controls() == ["mltcp_cubic"]
+        assert attached.ccs() == ["mltcp"] * 2
+        assert by_itself.ccs() == ["mltcp_cubic"]
         assert listener.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16)[:11] == b"mltcp_reno\0"
         with inside(name):
             assert read_sysctl(DEFAULT) == "mltcp"
@@ -170,7 +169,7 @@ def test_programs_that_the_kernel_refuses_replace_nothing(
         held.ask("choose", 0, "mltcp")
         with pytest.raises(HostError, match="Loading mltcp"):
             replace_build(backend, None, lambda _: None)
-        assert held.congestion_controls() == ["mltcp"]
+        assert held.ccs() == ["mltcp"]
         monkeypatch.undo()
         assert backend.status().build == before.build
         held.ask("choose", 0, "reno")

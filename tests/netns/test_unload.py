@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 from netns.backends_here import backend_fixture
-from netns.connected import holder, namespace
+from netns.connected import FIRST_CC, holder, namespace
 from netns.connections import TCP_CONGESTION
-from support.holding_process import FIRST_CC
 from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.base.errors import BusyError
@@ -115,7 +114,7 @@ def test_what_an_unload_by_force_left_is_shown(
     with holder(1) as held:
         held.ask("choose", 0, "mltcp")
         assert main(["unload", "--force"]) == 0
-        assert "1 sockets run on" in capsys.readouterr().err
+        assert "1 sockets keep their loaded code" in capsys.readouterr().err
         assert main(["status"]) == 0
         assert "still has the programs of mltcp, which" in capsys.readouterr().out
         assert main(["unload"]) == BusyError.exit_code
@@ -159,7 +158,7 @@ def test_everything_is_taken_off(
             [sys.executable, "-c", RUN, "agent", "--config", rules], stderr=subprocess.DEVNULL
         )
         try:
-            wait_for(lambda: attached.congestion_controls() == ["mltcp"] * 2, "the agent")
+            wait_for(lambda: attached.ccs() == ["mltcp"] * 2, "the agent")
             by_itself.ask("choose", 0, "mltcp_reno")
             by_itself.ask("choose", 1, "mltcp_cubic")
             unbound.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp")
@@ -177,7 +176,7 @@ def test_everything_is_taken_off(
                 "records 1 job.",
             ):
                 assert each in said
-            assert attached.congestion_controls() == ["mltcp"] * 2
+            assert attached.ccs() == ["mltcp"] * 2
 
             assert main(["unload", "--everything"]) == 0
             assert "Nothing of MLTCP is left on this host." in capsys.readouterr().err
@@ -185,8 +184,8 @@ def test_everything_is_taken_off(
         finally:
             agent.kill()
             agent.wait()
-        assert attached.congestion_controls() == [FIRST_CC] * 2
-        assert by_itself.congestion_controls() == ["reno", "cubic", FIRST_CC]
+        assert attached.ccs() == [FIRST_CC] * 2
+        assert by_itself.ccs() == ["reno", "cubic", FIRST_CC]
         with inside(name):
             assert read_sysctl(DEFAULT) == "reno"
         assert left_on_host() == []
@@ -213,7 +212,7 @@ def test_a_host_without_the_testbeds_packages_is_cleared_too(backend: Backend) -
     assert done.returncode == 0, done.stderr
     made = [*own, "install -D /dev/null /run/mltcp/testbed/00beef.lock", *run]
     done = subprocess.run(made, capture_output=True, text=True)
-    assert (done.returncode, "What testbeds left stays" in done.stderr) == (1, True)
+    assert (done.returncode, "Leftovers of testbeds stay" in done.stderr) == (1, True)
 
 
 def test_what_can_not_be_taken_off_is_named(

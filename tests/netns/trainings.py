@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Processes that train in all but name, and an agent to follow them."""
+"""Processes that train in all but name (support/training_process.py), and an agent for them."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import selectors
 import signal
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from support import procfs
 from support.waiting import PATIENCE_S, wait_for
@@ -25,7 +27,7 @@ SCRIPT = Path(__file__).parents[1] / "support" / "training_process.py"
 
 
 class Training:
-    """One such process. `ask` sends it a line and returns its answer."""
+    """One such process. `pid`: as the host sees it. `fds`: of the connections it began with."""
 
     def __init__(
         self, mark: str, *arguments: str, through: Sequence[str] = (), **environment: str
@@ -37,23 +39,36 @@ class Training:
             text=True,
             env=os.environ | environment,
         )
-        assert self.answer() == "ready"
+        started = self.answer()
+        self.fds: list[int] = started["fds"]
+        self.port: int = started["port"]
+        self.pid = self._pid_here(started["pid"])
 
-    def ask(self, line: str) -> str:
-        self.tell(line)
+    def _pid_here(self, pid: int) -> int:
+        """Of the script: the child of what it was started through, if that stays."""
+        if self.process.pid == pid:
+            return pid
+        below = wait_for(lambda: list(_descendants(self.process.pid)), "the process in between")
+        return below[-1] if below else self.process.pid
+
+    def ask(self, *command: object) -> Any:
+        """Send it a command (support/training_process.py); its answer."""
+        self.tell(*command)
         return self.answer()
 
-    def tell(self, line: str) -> None:
+    def tell(self, *command: object) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
+        self.process.stdin.write(" ".join(map(str, command)) + "\n")
         self.process.stdin.flush()
 
-    def answer(self) -> str:
+    def answer(self) -> Any:
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             assert selector.select(PATIENCE_S), "the training process doesn't answer"
-        return self.process.stdout.readline().strip()
+        line = self.process.stdout.readline()
+        assert line, f"the training process ended with {self.process.wait()}"
+        return json.loads(line)
 
     def stop(self) -> float:
         """End the iterations that it was told of; the seconds that they took."""
@@ -61,12 +76,20 @@ class Training:
         return float(self.answer())
 
     def ccs(self) -> list[str]:
-        """The congestion control of each of its connections."""
-        return self.ask("cc").split()
+        """The congestion control of each of its connections, by its own account."""
+        names: list[str] = self.ask("names")
+        return names
 
     def end(self) -> None:
-        self.process.kill()
+        if self.process.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
         self.process.communicate()
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for child in procfs.children(pid):
+        yield child
+        yield from _descendants(child)
 
 
 @contextlib.contextmanager
@@ -103,7 +126,6 @@ class Agent:
         folder: Path,
         rules: str,
         through: Sequence[str] = (),
-        options: Sequence[str] = (),
         **environment: str,
     ) -> None:
         self.config = folder / "agent.yaml"
@@ -111,17 +133,12 @@ class Agent:
         self._log = folder / "agent.log"
         self.write(rules)
         with open(self._log, "w") as log:
-            command = [sys.executable, "-m", "mltcp_tools.cli.main", "agent", *options]
+            command = [sys.executable, "-m", "mltcp_tools.cli.main", "agent"]
             self.process = subprocess.Popen(
                 [*through, *command, "--config", self.config],
                 stderr=log,
                 env=os.environ | {"MLTCP_AGENT_SOCKET": str(self.socket)} | environment,
             )
-
-    def processor_s(self) -> float:
-        """Processor time that it has taken so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def write(self, rules: str) -> None:
         self.config.write_text(rules)

@@ -1,27 +1,23 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A program that trains in all but name: it computes, sends a burst to its peer, and begins anew.
+"""A process with TCP connections that tests attach to; if told to, it trains in all but name.
 
-Its peer is a thread of its own that discards what comes. Lines of standard input tell it what to
-do, and each is answered by one line:
+    training_process.py MARK [cc=NAME] [connections=COUNT] [address=ADDRESS] [map=FILE]... [hooks]
 
-  connect                         open one more connection; the time (CLOCK_MONOTONIC) and its port
-  train COUNT COMPUTE_S BYTES     run iterations over all connections; the seconds that took
-  stop                            end these, which answers them; no answer of its own
-  switched NAME                   wait until the latest connection runs NAME; the time
-  cc                              the congestion control of each connection
-  close                           close the latest connection
-  fork                            start a copy that does nothing; its pid
-  fork PROGRAM ARGUMENT           the same, but it becomes that program on SIGUSR1
-  rename TITLE                    have that title in place of the arguments and the environment
+A thread of its own is the connections' peer, and discards what comes. With `connections=COUNT` so
+many are there from the beginning, and nobody accepts any. cc: what they run, and the peer's ends.
+map: a file that it has mapped, as it would have a library. hooks: it tells iterations to the agent.
 
-The end of input ends it. With `hooks` as an argument iterations are told to the agent; with
-`cc=NAME` both ends of its connections run that congestion control from the beginning.
+A line of JSON says its pid, its listener's port and its connections' descriptors. From then on each
+line of its input is a method of `Commands`, which a line of JSON answers; the end of input ends it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
+import json
+import mmap
 import os
 import select
 import signal
@@ -31,6 +27,7 @@ import sys
 import termios
 import threading
 import time
+from collections import Counter
 
 from renaming import rename  # beside this file
 
@@ -50,71 +47,163 @@ def serve(listener: socket.socket) -> None:
         threading.Thread(target=discard, args=(peer,), daemon=True).start()
 
 
-def burst(connections: list[socket.socket], size: int) -> None:
-    """Send size bytes over each connection, and wait until all of it is acknowledged."""
-    for each in connections:
-        each.sendall(bytes(size))
-    for each in connections:
-        while struct.unpack("i", fcntl.ioctl(each, termios.TIOCOUTQ, bytes(4)))[0]:
-            time.sleep(0.0005)
-
-
-def congestion_control(connection: socket.socket) -> str:
+def name_of(connection: socket.socket) -> str:
     name: bytes = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
     return name.partition(b"\0")[0].decode()
 
 
-def fork(program: list[str]) -> int:
-    child = os.fork()
-    if not child:
-        signal.signal(signal.SIGUSR1, lambda *_: os.execvp(program[0], program))
-        while True:
-            signal.pause()
-    return child
+def choose(sock: socket.socket, name: str) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+
+
+class Commands:
+    """The commands, which name connections by their place. The latest one is -1."""
+
+    def __init__(self, address: str, cc: str, job: hooks.Job | None) -> None:
+        self._cc, self._job = cc, job
+        self._family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.listener = socket.create_server(
+            ("::" if self._family == socket.AF_INET6 else address, 0),
+            family=self._family,
+            backlog=4096,
+            dualstack_ipv6=self._family == socket.AF_INET6,
+        )
+        self.address = (address, self.listener.getsockname()[1])
+        self.connections: list[socket.socket] = []
+
+    def _socket(self) -> socket.socket:
+        found = socket.socket(self._family)
+        if self._cc:
+            choose(found, self._cc)
+        return found
+
+    def names(self) -> list[str]:
+        """The congestion control of each connection."""
+        return [name_of(each) for each in self.connections]
+
+    def connect(self) -> int:
+        """Open one more; its port."""
+        self.connections.append(self._socket())
+        self.connections[-1].connect(self.address)
+        return int(self.connections[-1].getsockname()[1])
+
+    def refused(self) -> None:
+        """The same, on a descriptor whose first attempt was refused."""
+        found = self._socket()
+        with socket.socket(self._family) as deaf:
+            deaf.bind((self.address[0], 0))
+            with contextlib.suppress(ConnectionRefusedError):
+                found.connect(deaf.getsockname())
+                raise AssertionError("nobody refused it")
+        found.connect(self.address)
+        self.connections.append(found)
+
+    def again(self, number: str) -> None:
+        """End a connection, and connect its descriptor once more."""
+        sock = self.connections[int(number)]
+        unspecified = bytes(16)  # a struct sockaddr of AF_UNSPEC
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.connect(sock.fileno(), unspecified, len(unspecified)):
+            raise OSError(ctypes.get_errno(), "connect")
+        sock.connect(self.address)
+
+    def churn(self, count: str, size: str = "0") -> dict[str, dict[str, int]]:
+        """Open connections that end at once, after so many bytes; what their ends ran."""
+        ran: dict[str, Counter[str]] = {"connected": Counter(), "accepted": Counter()}
+        data = bytes(int(size))
+        with socket.create_server((self.address[0], 0), family=self._family) as listener:
+            for _ in range(int(count)):
+                with self._socket() as ours:
+                    ours.connect((self.address[0], listener.getsockname()[1]))
+                    ran["connected"][name_of(ours)] += 1
+                    theirs, _ = listener.accept()
+                    with theirs:
+                        ran["accepted"][name_of(theirs)] += 1
+                        ours.sendall(data)
+                        theirs.recv(len(data), socket.MSG_WAITALL)
+        return {end: dict(names) for end, names in ran.items()}
+
+    def close(self, number: str = "-1") -> None:
+        self.connections.pop(int(number)).close()
+
+    def replace(self, number: str) -> None:
+        """Make its descriptor another connection's."""
+        with self._socket() as other:
+            other.connect(self.address)
+            os.dup2(other.fileno(), self.connections[int(number)].fileno())
+
+    def move(self, number: str) -> None:
+        """Give it another descriptor."""
+        old = self.connections[int(number)]
+        self.connections[int(number)] = old.dup()
+        old.close()
+
+    def choose(self, number: str, name: str) -> None:
+        choose(self.connections[int(number)], name)
+
+    def reset(self) -> None:
+        """Have all connections reset, as nobody has accepted them."""
+        self.listener.close()
+        for each in self.connections:
+            with contextlib.suppress(ConnectionResetError):
+                each.recv(1)
+
+    def fork(self, *program: str) -> int:
+        """Start a copy that does nothing, and becomes that program on SIGUSR1; its pid."""
+        child = os.fork()
+        if not child:
+            os.closerange(0, 3)
+            signal.signal(signal.SIGUSR1, lambda *_: os.execvp(program[0], program))
+            signal.alarm(60)  # should the test not end it
+            while True:
+                signal.pause()
+        return child
+
+    def rename(self, title: str) -> None:
+        """Have that title in place of the arguments and the environment."""
+        rename(title.encode())
+
+    def train(self, count: str, compute_s: str, size: str) -> float:
+        """Run iterations over all connections, until `stop` comes; the seconds that took."""
+        begin = time.monotonic()
+        for _ in range(int(count)):
+            if select.select([sys.stdin], [], [], 0)[0]:
+                break
+            with self._job.iteration() if self._job else contextlib.nullcontext():
+                time.sleep(float(compute_s))
+                self._burst(int(size))
+        return time.monotonic() - begin
+
+    def _burst(self, size: int) -> None:
+        """Send size bytes over each connection, and wait until all of it is acknowledged."""
+        for each in self.connections:
+            each.sendall(bytes(size))
+        for each in self.connections:
+            while struct.unpack("i", fcntl.ioctl(each, termios.TIOCOUTQ, bytes(4)))[0]:
+                time.sleep(0.0005)
 
 
 def main() -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    chosen = [each.removeprefix("cc=").encode() for each in sys.argv if each.startswith("cc=")]
-    for name in chosen:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
-    threading.Thread(target=serve, args=(listener,), daemon=True).start()
+    options = dict(each.split("=", 1) for each in sys.argv[2:] if "=" in each)
     job = hooks.Job() if "hooks" in sys.argv else None
-    connections: list[socket.socket] = []
-    print("ready", flush=True)
+    commands = Commands(options.get("address", "127.0.0.1"), options.get("cc", ""), job)
+    kept = []
+    for each in sys.argv:
+        if each.startswith("map="):
+            with open(each.removeprefix("map="), "rb") as file:
+                kept.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+    if "connections" not in options:
+        if "cc" in options:
+            choose(commands.listener, options["cc"])
+        threading.Thread(target=serve, args=(commands.listener,), daemon=True).start()
+    for _ in range(int(options.get("connections", 0))):
+        commands.connect()
+    fds = [each.fileno() for each in commands.connections]
+    print(json.dumps({"pid": os.getpid(), "port": commands.address[1], "fds": fds}), flush=True)
     for line in sys.stdin:
         what, *arguments = line.split()
-        if what == "connect":
-            connections.append(socket.create_connection(listener.getsockname()))
-            for name in chosen:
-                connections[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
-            answer = f"{time.monotonic()} {connections[-1].getsockname()[1]}"
-        elif what == "close":
-            connections.pop().close()
-            answer = "closed"
-        elif what == "cc":
-            answer = " ".join(map(congestion_control, connections))
-        elif what == "fork":
-            answer = str(fork(arguments))
-        elif what == "rename":
-            rename(arguments[0].encode())
-            answer = "renamed"
-        elif what == "switched":
-            while congestion_control(connections[-1]) != arguments[0]:
-                time.sleep(0.0005)
-            answer = str(time.monotonic())
-        elif what == "stop":
-            continue
-        else:
-            begin = time.monotonic()
-            for _ in range(int(arguments[0])):
-                if select.select([sys.stdin], [], [], 0)[0]:
-                    break
-                with job.iteration() if job else contextlib.nullcontext():
-                    time.sleep(float(arguments[1]))
-                    burst(connections, int(arguments[2]))
-            answer = str(time.monotonic() - begin)
-        print(answer, flush=True)
+        if what != "stop":
+            print(json.dumps(getattr(commands, what)(*arguments)), flush=True)
 
 
 if __name__ == "__main__":

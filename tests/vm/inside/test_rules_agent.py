@@ -46,7 +46,7 @@ def test_the_agents_rules_catch_and_end_with_it(
             running.wait_for("under MLTCP of /")
             ((number, job),) = backend.rules().items()
             assert number == os.fstat(folder).st_ino
-            wait_for(lambda: held.congestion_controls()[0].startswith("mltcp"), "the first one")
+            wait_for(lambda: held.ccs()[0].startswith("mltcp"), "the first one")
             pause(running.process)  # nobody looks now
             heard.poll(0)
             with inside(path):

@@ -15,7 +15,7 @@ from mltcp_tools.live.attach.processes import Process, process
 from mltcp_tools.live.attach.sockets import Socket
 from mltcp_tools.live.sources.nccl import NcclSource
 
-HOLDING = Path(__file__).parents[3] / "support" / "holding_process.py"
+TRAINING = Path(__file__).parents[3] / "support" / "training_process.py"
 PROCESS = Process(1, 1, 0, 0, "python3", ("python3",), "/", 1)
 TORCH = frozenset({"torch"})
 NCCL = frozenset({"nccl"})
@@ -141,7 +141,7 @@ def test_library_of_a_real_process_is_known(tmp_path, file, library, kind):
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(bytes(4096))
     child = subprocess.Popen(
-        [sys.executable, HOLDING, "1", "127.0.0.1", path],
+        [sys.executable, TRAINING, "classified", f"map={path}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
