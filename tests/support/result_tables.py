@@ -225,6 +225,7 @@ def _cell(kernel_s: float, simulated_s: float) -> str:
 ROOT = Path(__file__).parents[2]
 SUMMARISED = (
     ("mltcp_tools/lab/experiments/RESULTS.md", "headline", "emulated"),
+    ("mltcp_tools/lab/experiments/RESULTS.md", "headline-simulated", "simulated"),
     ("tests/bench/RESULTS.md", "training", "PyTorch, 2 ranks"),
     ("tests/bench/RESULTS.md", "training, 4 ranks", "PyTorch, 4 ranks"),
 )
@@ -250,7 +251,10 @@ def summary() -> str:
             if row[:1] == "|"
         ]
         columns = [cell.strip("* ") for cell in rows[0]]
+        emulated = {line[0] for line in lines if line[1] == "emulated"}
         for row in rows[2:]:
+            if ran == "simulated" and row[0] in emulated:
+                continue
             cells = dict(zip(columns[-len(row) + 1 :], row[1:], strict=True))
             times = {
                 variant: tuple(map(float, found.groups()))
