@@ -116,7 +116,7 @@ def test_what_an_unload_by_force_left_is_shown(
         assert main(["unload", "--force"]) == 0
         assert "1 sockets keep their loaded code" in capsys.readouterr().err
         assert main(["status"]) == 0
-        assert "still has the programs of mltcp, which" in capsys.readouterr().out
+        assert "still has the programs of mltcp from an earlier load" in capsys.readouterr().out
         assert main(["unload"]) == BusyError.exit_code
         assert f"of process {held.pid}" in capsys.readouterr().err
         backend.load()  # the old programs and the new ones
