@@ -4,8 +4,7 @@
  * core around a base algorithm's own functions.
  *
  * A base algorithm includes this file after defining
- *   MLTCP_MECHANISMS   the mechanisms it uses where a job doesn't say; without a job only those that
- *                      anyone may use;
+ *   MLTCP_MECHANISMS   the mechanisms it uses where a job doesn't say;
  *   MLTCP_YIELD_HOLDS  1: its window must not grow while the flow yields; CUBIC's makes for where it
  *                      was before, by half a window per RTT;
  * and calls, from its callbacks,
@@ -203,10 +202,10 @@ static __always_inline __u8 mltcp_bpf_is_useless(const struct tcp_sock *tp, __u3
 /*
  * A kernel may skip the program for the threshold or for undoing, and take what lies on the stack for
  * its result (README.md says which do). A threshold or window that nobody can use, too large or 0, is
- * such a one, unless the kernel has set no threshold yet. The threshold is then Reno's at the window at which the latest cut began, and the
- * window at most that one. Where programs were skipped for several ACKs, the cut may have begun at such
- * a window itself; the one at the latest step takes its place. A burst may have gone out by then, so
- * it's counted.
+ * such a one, unless the kernel has set no threshold yet. The threshold is then Reno's at the window at
+ * which the latest cut began, and the window at most that one. Where programs were skipped for several
+ * ACKs, the cut may have begun at such a window itself; the one at the latest step takes its place. A
+ * burst may have gone out by then, so it's counted.
  */
 static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp,
 						  const struct mltcp_flow *flow)

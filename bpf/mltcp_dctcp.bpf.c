@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * `mltcp_dctcp`: both mechanisms on the kernel's own DCTCP (net/ipv4/tcp_dctcp.c, RFC 8257). For kernels that have dctcp; its estimate of the
- * share of marked segments stays in icsk_ca_priv, and its own.
+ * `mltcp_dctcp`: both mechanisms on the kernel's own DCTCP (net/ipv4/tcp_dctcp.c, RFC 8257). For
+ * kernels that have dctcp; its estimate of the share of marked segments stays in icsk_ca_priv, and its
+ * own.
  *
  * Restricted, as dctcp is: it pushes others aside where queues don't mark (RFC 8257, 5).
  */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Where a flow's state comes from and goes to. It lives from where its base is initialised to the
- * kernel's call of release, and is made only where that call is certain: since 6.13 (commit cf44bd08cdee) it isn't made for a socket without
- * icsk_ca_initialized, which one that was connected to from both sides at once, and closed before it
- * was told, never gets.
+ * kernel's call of release, and is made only where that call is certain: since 6.13 (commit
+ * cf44bd08cdee) it isn't made for a socket without icsk_ca_initialized, which one that was connected to
+ * from both sides at once, and closed before it was told, never gets.
  *
  * The base keeps its own state at the start of the socket's private area (cubic 60 of 104 bytes,
  * dctcp 56 in 7.x, reno none), ours is behind a pointer at the end, 16 bytes. Whether there is

@@ -32,7 +32,6 @@ from mltcp_tools.clusters.engine.library import Phase, Rule
 from mltcp_tools.clusters.rules import FAIR, MEASURED, PRIORITIES, RATES, TWO_WAY
 from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
 from mltcp_tools.clusters.topology import regular
-from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.matrix import find_matrix, load_matrix
@@ -275,7 +274,7 @@ def rule_of(experiment: Experiment, variant: Variant) -> Rule | None:
         return rules["reno"]
     if set(variant.parameters) - {"mechanisms"}:
         return None
-    params = with_mechanisms(JobParams(**variant.parameters), variant.cc)
+    params = with_mechanisms(variant.params, variant.cc)
     used = frozenset(params.mechanisms or ())
     if used == {"increase"}:
         return rules.get("mltcp_reno")

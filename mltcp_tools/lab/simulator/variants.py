@@ -187,7 +187,7 @@ def _job(experiment: Experiment, variant: Variant, repetition: int, task: Task) 
         time_shifts=spec.time_shifts,
         due=start + spec.compute_s / spec.bursts,
         trace=task.trace_ms / 1000,
-        **_congestion_control(variant.cc, variant.params, is_open=not variant.attached),
+        **_congestion_control(variant.cc, variant.params, trusted=variant.attached),
         **of_job(variant, variant.cc),
         **({} if program else _path(experiment, job.links)),
     )
@@ -209,17 +209,17 @@ def _neighbour(
         bytes=[[task.spec.bytes_per_iteration]] * count,
         trace=task.trace_ms / 1000,
         neighbour=True,
-        **_congestion_control(cc, JobParams(), is_open=True),
+        **_congestion_control(cc, JobParams(), trusted=False),
         **of_job(variant, cc),
         **_path(experiment, neighbour.links),
     )
 
 
-def _congestion_control(cc: str, params: JobParams, *, is_open: bool = False) -> dict[str, Any]:
+def _congestion_control(cc: str, params: JobParams, *, trusted: bool) -> dict[str, Any]:
     if not is_mltcp(cc):
         return {"base": base_of(cc), "params": None}
     fields = params_fields(with_mechanisms(params, cc))
-    if not is_open:
+    if trusted:
         fields["mechanisms"] |= TRUSTED
     return {"base": base_of(cc), "params": fields}
 
