@@ -107,12 +107,12 @@ def _over_the_run(run: Run, reference: Reference) -> tuple[Figure, str]:
     figure = _figure(9.2, 3.4 + 1.7 * (len(panels) - 1))
     heights = [2, *[1] * (len(panels) - 1)]
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    for axes, (column, label) in zip(grid, panels.items(), strict=True):
+    for axes, (column, unit) in zip(grid, panels.items(), strict=True):
         for variant, table in variants.items():
             middle = table.groupby("iteration")[column].median().dropna()
-            label = clip(variant, _NAME)
-            axes.plot(middle.index, middle, linewidth=1.3, label=label, **styles[variant])
-        axes.set_ylabel(label, fontsize=9)
+            name = clip(variant, _NAME)
+            axes.plot(middle.index, middle, linewidth=1.3, label=name, **styles[variant])
+        axes.set_ylabel(unit, fontsize=9)
         dress(axes)
     for name in ("bound", "alone"):
         if name in reference.iterations:

@@ -31,6 +31,8 @@ def drawn(run: Run, name: str, reference: Reference | None = None) -> tuple[Figu
 def test_medians_of_all_variants_share_one_axes(run: Run) -> None:
     figure, _ = drawn(run, "iterations", make_reference(run))
     times, rtt, retransmits = figure.axes
+    labels = [axes.get_ylabel() for axes in figure.axes]
+    assert labels == ["iteration time (ms)", "RTT (ms)", "retransmitted\nsegments"]
     lines = {str(line.get_label()): line for line in times.lines}
     assert list(lines) == [*VARIANTS, "bound (mean)", "alone (mean)"]
     own = run.iterations[run.iterations["variant"] == "reno"]
