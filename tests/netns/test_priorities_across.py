@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netns.connected import wait_for
+from support.waiting import wait_for
 
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
