@@ -27,7 +27,7 @@
 
 /*
  * Parameters of flows without a job. Alone in its section, so that the loader can replace it
- * before the kernel sees it. total_bytes and gap_ns 0: each flow learns them.
+ * before the kernel sees it. burst_bytes and gap_ns 0: each flow learns them.
  */
 const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 	MLTCP_DEFAULTS,

@@ -3,7 +3,7 @@
 #include "mltcp.h"
 
 const struct nla_policy mltcp_params_policy[MLTCP_P_COUNT] = {
-	[MLTCP_P_TOTAL_BYTES] = {.type = NLA_U64}, [MLTCP_P_GAP_NS] = {.type = NLA_U64},
+	[MLTCP_P_BURST_BYTES] = {.type = NLA_U64}, [MLTCP_P_GAP_NS] = {.type = NLA_U64},
 	[MLTCP_P_SLOPE] = {.type = NLA_U32},	   [MLTCP_P_INTERCEPT] = {.type = NLA_U32},
 	[MLTCP_P_YIELD_MIN] = {.type = NLA_U32},   [MLTCP_P_YIELD_MAX] = {.type = NLA_U32},
 	[MLTCP_P_MECHANISMS] = {.type = NLA_U32},
@@ -27,8 +27,8 @@ int mltcp_get_params(const struct nlattr *nested, struct mltcp_params *params,
 
 	if (err)
 		return err;
-	if (given[MLTCP_P_TOTAL_BYTES])
-		params->total_bytes = nla_get_u64(given[MLTCP_P_TOTAL_BYTES]);
+	if (given[MLTCP_P_BURST_BYTES])
+		params->burst_bytes = nla_get_u64(given[MLTCP_P_BURST_BYTES]);
 	if (given[MLTCP_P_GAP_NS])
 		params->gap_ns = nla_get_u64(given[MLTCP_P_GAP_NS]);
 	for (i = MLTCP_P_SLOPE; i < MLTCP_P_COUNT; i++)
@@ -52,7 +52,7 @@ int mltcp_put_job(struct sk_buff *skb, u32 id, const struct mltcp_job *job)
 	    nla_put_string(skb, MLTCP_A_JOB_NAME, job->name))
 		return -EMSGSIZE;
 	nest = nla_nest_start(skb, MLTCP_A_JOB_PARAMS);
-	if (!nest || put_u64(skb, MLTCP_P_TOTAL_BYTES, params->total_bytes) ||
+	if (!nest || put_u64(skb, MLTCP_P_BURST_BYTES, params->burst_bytes) ||
 	    put_u64(skb, MLTCP_P_GAP_NS, params->gap_ns))
 		return -EMSGSIZE;
 	for (i = MLTCP_P_SLOPE; i < MLTCP_P_COUNT; i++)

@@ -4,7 +4,7 @@
  * and what it may do there. mltcp_step.h has what an ACK goes through, mltcp_yield.h and mltcp_loss.h
  * what becomes of the window.
  *
- * A training job's flow sends a burst of total_bytes, is silent while the job computes, and
+ * A training job's flow sends a burst of burst_bytes, is silent while the job computes, and
  * starts again. The share of the burst already acknowledged, the bytes ratio, says how far
  * the flow is ahead of others on the same link; it sets
  *
@@ -28,14 +28,14 @@
 #include "mltcp_delay.h"
 
 /*
- * A burst that is longer than total_bytes by more than one part of so many is no iteration of that
+ * A burst that is longer than burst_bytes by more than one part of so many is no iteration of that
  * job. Flows that go on at the end's F for as long as they have ramped up to it would get up to 1.44
  * times their share.
  */
 #define MLTCP_OVERRUN 8
 
 /*
- * What a flow may do is decided anew each time it has sent this share of total_bytes, not at
+ * What a flow may do is decided anew each time it has sent this share of burst_bytes, not at
  * every ACK: that costs more than all the rest, and F moves by no more than slope / MLTCP_STEPS.
  */
 #define MLTCP_STEPS 64
@@ -90,7 +90,7 @@ static inline __u8 mltcp_params_valid(const struct mltcp_params *p)
 {
 	const __u32 known = MLTCP_SCALE_INCREASE | MLTCP_YIELD;
 
-	return p->total_bytes <= MLTCP_TOTAL_MAX && p->gap_ns <= MLTCP_GAP_MAX_NS &&
+	return p->burst_bytes <= MLTCP_TOTAL_MAX && p->gap_ns <= MLTCP_GAP_MAX_NS &&
 	       p->slope <= MLTCP_GAIN_MAX && p->intercept <= MLTCP_GAIN_MAX - p->slope &&
 	       p->yield_min <= MLTCP_ONE && p->yield_max <= MLTCP_ONE &&
 	       (!(p->mechanisms & ~known) || p->mechanisms == MLTCP_MECHANISMS_DEFAULT);
@@ -260,7 +260,7 @@ static inline __u8 mltcp_host_receives(const struct mltcp_flow *f, const struct 
  */
 static inline __u8 mltcp_asks_host(const struct mltcp_flow *f, const struct mltcp_params *p)
 {
-	return f->delay.watched && (p->total_bytes || mltcp_total(f));
+	return f->delay.watched && (p->burst_bytes || mltcp_total(f));
 }
 
 /*
@@ -297,7 +297,7 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 		f->flags |= MLTCP_BIDIRECTIONAL;
 	f->idle_us = mltcp_yield_time(f, mltcp_gap_us(idle_ns));
 	f->iteration++;
-	f->told_bytes = p->total_bytes;
+	f->told_bytes = p->burst_bytes;
 	f->start_bytes = f->acked_bytes;
 	f->start_ns = now;
 	f->last_ns = now;

@@ -316,8 +316,8 @@ static inline __u8 mltcp_piece_ended(struct mltcp_flow *f, const struct mltcp_pa
 {
 	__u32 sent = mltcp_kib(f->acked_bytes - f->start_bytes), total = f->total_kib, count;
 
-	if (p->total_bytes)
-		return mltcp_told_is_sent(f->acked_bytes - f->start_bytes, p->total_bytes);
+	if (p->burst_bytes)
+		return mltcp_told_is_sent(f->acked_bytes - f->start_bytes, p->burst_bytes);
 	count = p->gap_ns ? mltcp_repeats(f, 1) : mltcp_pieces_per_iteration(f);
 	if (mltcp_is_sure(f)) {
 		if (mltcp_same_size(sent, total)) {
@@ -352,7 +352,7 @@ static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_para
 
 	if (gap_ns < MLTCP_GAP_MIN_NS || gap_ns < p->gap_ns)
 		return 0;
-	if (p->gap_ns && p->total_bytes)
+	if (p->gap_ns && p->burst_bytes)
 		return 1;
 	if (!p->gap_ns && mltcp_is_greeting(f, f->acked_bytes))
 		return 0;

@@ -111,8 +111,8 @@ module_param_cb(yield_min, &share_ops, &mltcp_defaults.yield_min, 0644);
 MODULE_PARM_DESC(yield_min, "share of a full queue's delay borne at ratio 0, thousandths (600)");
 module_param_cb(yield_max, &share_ops, &mltcp_defaults.yield_max, 0644);
 MODULE_PARM_DESC(yield_max, "the same at ratio 1, thousandths (1000)");
-module_param_cb(total_bytes, &total_ops, &mltcp_defaults.total_bytes, 0644);
-MODULE_PARM_DESC(total_bytes, "bytes per iteration of a flow without a job; 0: learned (0)");
+module_param_cb(burst_bytes, &total_ops, &mltcp_defaults.burst_bytes, 0644);
+MODULE_PARM_DESC(burst_bytes, "bytes per iteration of a flow without a job; 0: learned (0)");
 module_param_cb(gap_us, &gap_ops, &mltcp_defaults.gap_ns, 0644);
 MODULE_PARM_DESC(gap_us, "microseconds without an ACK that end an iteration; 0: learned (0)");
 

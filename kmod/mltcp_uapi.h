@@ -38,7 +38,7 @@
 #define MLTCP_CONFIDENT 4
 #define MLTCP_CONFIDENCE_MAX 11
 
-/* Largest total_bytes and gap_ns (an hour): no sum of them overflows. */
+/* Largest burst_bytes and gap_ns (an hour): no sum of them overflows. */
 #define MLTCP_TOTAL_MAX 0x7fffffffffffffffULL
 #define MLTCP_GAP_MAX_NS 3600000000000ULL
 
@@ -54,7 +54,7 @@
 
 /* Parameters of a job, the same for each of its flows. */
 struct mltcp_params {
-	__u64 total_bytes; /* bytes of one iteration of one flow; 0: the flow learns it */
+	__u64 burst_bytes; /* bytes of one iteration of one flow; 0: the flow learns it */
 	__u64 gap_ns; /* time without an ACK that ends an iteration; 0: the flow learns it */
 	__u32 slope; /* of F, fixed point */
 	__u32 intercept; /* of F, fixed point */
@@ -143,10 +143,10 @@ struct mltcp_flow {
 	__u64 look_ns; /* time at which the flow last looked at the queue */
 	__u64 start_bytes; /* acked_bytes where the iteration starts */
 	__u64 start_ns; /* time of the iteration's first ACK */
-	__u64 told_bytes; /* the job's total_bytes when the iteration began; 0: learn it */
+	__u64 told_bytes; /* the job's burst_bytes when the iteration began; 0: learn it */
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
-	__u32 ratio; /* share of total_bytes acknowledged at the latest step, at most MLTCP_ONE */
+	__u32 ratio; /* share of burst_bytes acknowledged at the latest step, at most MLTCP_ONE */
 	__u32 idle_us; /* the flow may yield for so long in this iteration */
 	/* learned, unless the job says it; sizes in KiB, running ones from 0 on again after 4 TiB */
 	__u32 total_kib; /* an iteration's; 0: not learned */
@@ -256,7 +256,7 @@ enum mltcp_attr {
 enum mltcp_params_attr {
 	MLTCP_P_UNSPEC,
 	MLTCP_P_PAD,
-	MLTCP_P_TOTAL_BYTES, /* u64 */
+	MLTCP_P_BURST_BYTES, /* u64 */
 	MLTCP_P_GAP_NS, /* u64 */
 	MLTCP_P_SLOPE, /* u32, as all that follow */
 	MLTCP_P_INTERCEPT,

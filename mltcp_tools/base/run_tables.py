@@ -31,7 +31,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "samples": _JOB
     | {"flow": "int64", "iteration": "int64", "time_s": "float64", "cwnd": "int64"}
     | {"ssthresh": "int64", "rtt_us": "int64", "retransmits": "int64"}
-    | {"bytes_acked": "int64", "total_bytes": "int64"},
+    | {"bytes_acked": "int64", "burst_bytes": "int64"},
     "flow_events": _JOB
     | {"flow": "int64", "back": "int64", "iteration": "int64"}
     | {"first_ack_s": "float64", "last_ack_s": "float64"}

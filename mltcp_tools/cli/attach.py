@@ -82,7 +82,7 @@ from mltcp_tools.live.attach.targets import sockets_to_attach
 def command(
     target: Target,
     name: str,
-    total_bytes: int | None,
+    burst_bytes: int | None,
     gap_s: float | None,
     slope: float | None,
     intercept: float | None,
@@ -101,7 +101,7 @@ def command(
     restores what the sockets had before. Needs root, and `mltcp load` first.
     """
     chosen = {
-        "total_bytes": total_bytes,
+        "burst_bytes": burst_bytes,
         "gap_s": gap_s,
         "slope": slope,
         "intercept": intercept,
@@ -153,7 +153,7 @@ def _follow(
         target=target,
         kinds=kinds,
         congestion_control=congestion_control,
-        total_bytes=given.pop("total_bytes", None) or None,
+        burst_bytes=given.pop("burst_bytes", None) or None,
         gap_s=given.pop("gap_s", None) or None,
         given=given,
     )

@@ -41,7 +41,7 @@ def _row(job: Job, flows: int, known: Metadata | None) -> Row:
         str(job.id),
         clip(printable(job.name), 20),
         str(flows),
-        format_bytes(params.total_bytes) if params.total_bytes else Cell("learned", "quiet"),
+        format_bytes(params.burst_bytes) if params.burst_bytes else Cell("learned", "quiet"),
         format_seconds(params.gap_s) if params.gap_s else Cell("learned", "quiet"),
         "-" if known is None else known.source,
         "-" if known is None else format_seconds(known.period_s),

@@ -42,7 +42,7 @@ from mltcp_tools.kernel.native import requirements
 def command(
     names: tuple[str, ...],
     backend: str,
-    total_bytes: int | None,
+    burst_bytes: int | None,
     gap_s: float | None,
     slope: float | None,
     intercept: float | None,
@@ -59,7 +59,7 @@ def command(
     given = {
         "slope": slope,
         "intercept": intercept,
-        "total_bytes": total_bytes,
+        "burst_bytes": burst_bytes,
         "gap_s": gap_s,
     }
     chosen = {name: value for name, value in given.items() if value is not None}

@@ -143,7 +143,7 @@ def flow_options(of: str) -> Callable[..., Any]:
         (
             click.option(
                 "--burst-bytes",
-                "total_bytes",
+                "burst_bytes",
                 type=BURST,
                 metavar="auto|SIZE",
                 help=f"Bytes that {of} sends in one burst, such as 2.5MB; auto: learned, and the"

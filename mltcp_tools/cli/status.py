@@ -51,7 +51,7 @@ def show_status(status: Status, as_json: bool) -> None:
 def _parameters(params: JobParams) -> tuple[str, str, str]:
     """Burst, gap and F of flows, as people read them."""
     return (
-        format_bytes(params.total_bytes) if params.total_bytes else "learned",
+        format_bytes(params.burst_bytes) if params.burst_bytes else "learned",
         format_seconds(params.gap_s) if params.gap_s else "learned",
         f"{params.slope:g} r + {params.intercept:g}",
     )

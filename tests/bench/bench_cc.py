@@ -136,7 +136,7 @@ def transfer(
     queue = 100_000 if rate == SLOW else 50_000_000
     with bottleneck(rate, queue) as network, connection(network, variant.name) as sender:
         if variant.tagged:
-            backend.set_job(Job(1, "measured", JobParams(total_bytes=size, gap_s=10)))
+            backend.set_job(Job(1, "measured", JobParams(burst_bytes=size, gap_s=10)))
             backend.tag(sender.fileno(), 1)
         if trace:
             with traced(*trace) as found:

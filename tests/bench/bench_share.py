@@ -87,7 +87,7 @@ SENDINGS = {
     "breathless": Sending(5_000_000, 0.002),
     "small": Sending(1_000_000, 0.02),
     "lying": Sending(2_000_000, 0.002, stretched=2),
-    "told": Sending(4_000_000, 0.002, params=JobParams(total_bytes=2_000_000, gap_s=1e-6)),
+    "told": Sending(4_000_000, 0.002, params=JobParams(burst_bytes=2_000_000, gap_s=1e-6)),
 }
 
 

@@ -11,7 +11,7 @@ from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import Socket, sockets
 from mltcp_tools.live.attach.state import STATE_DIR, StateFiles
 
-JOB = Job(7, "seven", JobParams(total_bytes=1_000_000, gap_s=0.05))
+JOB = Job(7, "seven", JobParams(burst_bytes=1_000_000, gap_s=0.05))
 
 
 def assert_nothing_recorded() -> None:

@@ -76,7 +76,7 @@ static __always_inline void window_compare(struct sock *sk, const struct window 
 	if (was_skipped(before, tp->mss_cache))
 		return;
 	/* Stalls of a busy host may cut pieces that are the same by chance: F is not 1 then. */
-	if (!mltcp_defaults.total_bytes && flow && mltcp_is_sure(flow))
+	if (!mltcp_defaults.burst_bytes && flow && mltcp_is_sure(flow))
 		return;
 	different = (tp->snd_cwnd ^ base->cwnd) | (tp->snd_cwnd_cnt ^ base->cwnd_cnt) |
 		    (tp->snd_ssthresh ^ base->ssthresh) | (result ^ base->result);

@@ -246,11 +246,11 @@ def test_sockets_move_to_another_job(backend: Backend) -> None:
 
 def test_job_names_keep_their_id_and_parameters(backend: Backend) -> None:
     backend.set_job(Job(1, "taken"))
-    first = named_job("a", backend, {"total_bytes": 5})
-    assert first == Job(2, "a", JobParams(total_bytes=5))
+    first = named_job("a", backend, {"burst_bytes": 5})
+    assert first == Job(2, "a", JobParams(burst_bytes=5))
     with holder(1) as held:
         attach(connections(held), first, "mltcp", backend)
-        assert named_job("a", backend, {"gap_s": 1.0}).params == JobParams(total_bytes=5, gap_s=1.0)
+        assert named_job("a", backend, {"gap_s": 1.0}).params == JobParams(burst_bytes=5, gap_s=1.0)
         assert named_job("b", backend, {}).id == 3
         unload_by_force(backend)
         backend.load()
@@ -258,7 +258,7 @@ def test_job_names_keep_their_id_and_parameters(backend: Backend) -> None:
         assert named_job("b", backend, {}).id == 1
         backend.set_job(Job(2, "another's"))  # took the id while nothing was loaded
         moved = named_job("a", backend, {})
-        assert moved == Job(1, "a", JobParams(total_bytes=5))
+        assert moved == Job(1, "a", JobParams(burst_bytes=5))
         attach(connections(held), moved, "mltcp", backend)
         assert recorded() == {"a": {held.fds[0]}}
         assert [each.new for each in detach(job="a")] == [FIRST_CC]
@@ -266,7 +266,7 @@ def test_job_names_keep_their_id_and_parameters(backend: Backend) -> None:
 
 
 def test_parameters_change_as_long_as_the_job_is_attached(backend: Backend) -> None:
-    changed = Job(JOB.id, JOB.name, JobParams(total_bytes=5, gap_s=1.0))
+    changed = Job(JOB.id, JOB.name, JobParams(burst_bytes=5, gap_s=1.0))
     with holder(1) as held:
         attach(connections(held), JOB, "mltcp", backend)
         assert change_parameters(changed, backend)

@@ -137,9 +137,9 @@ def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
         assert code == 0
         assert f"{held.pid} fd {held.fds[0]} to 127.0.0.1:{held.port}: mltcp -> mltcp_reno" in out
         (job,) = backend.jobs()
-        assert (job.name, job.params.total_bytes, job.params.gap_s) == ("resnet", 2_500_000, 0.17)
+        assert (job.name, job.params.burst_bytes, job.params.gap_s) == ("resnet", 2_500_000, 0.17)
         assert mltcp(*attach, "--burst-bytes", "auto")[0] == 0
-        assert backend.jobs()[0].params.total_bytes == 0
+        assert backend.jobs()[0].params.burst_bytes == 0
 
         code, out, said = mltcp("detach", held.pid, "--json")
         assert (code, said) == (0, "")

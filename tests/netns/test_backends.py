@@ -67,7 +67,7 @@ def test_iterations_are_counted_to_the_byte(
     backend: Backend, name: str, supports: Callable[..., None]
 ) -> None:
     backend.load()
-    backend.set_job(Job(7, "seven", JobParams(total_bytes=BURST, gap_s=GAP_S)))
+    backend.set_job(Job(7, "seven", JobParams(burst_bytes=BURST, gap_s=GAP_S)))
     with bottleneck() as network, backend.iterations() as stream:
         with connection(network, name) as sender:
             backend.tag(sender.fileno(), 7)
@@ -115,7 +115,7 @@ def test_an_untagged_flow_is_its_base(backend: Backend) -> None:
 
 
 def test_defaults_are_for_flows_without_a_job(backend: Backend) -> None:
-    defaults = JobParams(total_bytes=2 * BURST, gap_s=GAP_S, slope=3, intercept=0.5)
+    defaults = JobParams(burst_bytes=2 * BURST, gap_s=GAP_S, slope=3, intercept=0.5)
     backend.load(defaults=defaults)
     with bottleneck() as network, connection(network, "mltcp") as sender:
         send_burst(sender, BURST)
@@ -131,7 +131,7 @@ def test_defaults_are_for_flows_without_a_job(backend: Backend) -> None:
 
 def test_retransmissions_before_the_tag_count_in_no_iteration(backend: Backend) -> None:
     backend.load()
-    backend.set_job(Job(1, "late", JobParams(total_bytes=1000, gap_s=GAP_S)))
+    backend.set_job(Job(1, "late", JobParams(burst_bytes=1000, gap_s=GAP_S)))
     # So slow that a debug kernel in an emulated machine fills the queue, too.
     with bottleneck(10_000_000, 5_000) as network, backend.iterations() as stream:
         with connection(network, "mltcp_reno") as sender:
@@ -149,7 +149,7 @@ def test_retransmissions_before_the_tag_count_in_no_iteration(backend: Backend) 
 def test_flows_yield_and_agree_on_their_paths_full_queue(backend: Backend) -> None:
     """Also one that never lost: it knows the queue from the one that did."""
     backend.load()
-    backend.set_job(Job(1, "queueing", JobParams(total_bytes=5 * BURST, gap_s=GAP_S)))
+    backend.set_job(Job(1, "queueing", JobParams(burst_bytes=5 * BURST, gap_s=GAP_S)))
     with bottleneck(10_000_000, 30_000) as network, connection(network, "mltcp") as loser:
         backend.tag(loser.fileno(), 1)
         for _ in range(2):
@@ -170,7 +170,7 @@ def test_flows_yield_and_agree_on_their_paths_full_queue(backend: Backend) -> No
 
 
 def test_flows_without_a_job_report_their_last_iteration_too(backend: Backend) -> None:
-    backend.load(defaults=JobParams(total_bytes=BURST, gap_s=10 * GAP_S))
+    backend.load(defaults=JobParams(burst_bytes=BURST, gap_s=10 * GAP_S))
     with bottleneck() as network:
         # Without a job, a flow belongs to its own network namespace.
         with inside(network.senders[0]):
@@ -189,11 +189,11 @@ def test_flows_without_a_job_report_their_last_iteration_too(backend: Backend) -
 
 def test_a_job_changed_while_it_runs_takes_effect(backend: Backend) -> None:
     backend.load()
-    backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=GAP_S)))
+    backend.set_job(Job(1, "a", JobParams(burst_bytes=BURST, gap_s=GAP_S)))
     with bottleneck() as network, connection(network, "mltcp") as sender:
         backend.tag(sender.fileno(), 1)
         send_burst(sender, BURST)
-        params = JobParams(total_bytes=4 * BURST, gap_s=GAP_S, mechanisms=("increase",))
+        params = JobParams(burst_bytes=4 * BURST, gap_s=GAP_S, mechanisms=("increase",))
         changed = Job(1, "a", params)
         backend.set_job(changed)
         assert backend.jobs() == [changed]
@@ -206,7 +206,7 @@ def test_a_job_changed_while_it_runs_takes_effect(backend: Backend) -> None:
 
 def test_a_live_flow_switches_there_and_back_and_loses_its_tag(backend: Backend) -> None:
     loaded = backend.load().loaded
-    backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=GAP_S)))
+    backend.set_job(Job(1, "a", JobParams(burst_bytes=BURST, gap_s=GAP_S)))
     with bottleneck() as network, connection(network, "reno") as sender:
         send_burst(sender, BURST)
         for name in loaded:
@@ -225,7 +225,7 @@ def test_a_live_flow_switches_there_and_back_and_loses_its_tag(backend: Backend)
 
 def test_ipv6_flows_are_reported(backend: Backend) -> None:
     backend.load()
-    backend.set_job(Job(1, "six", JobParams(total_bytes=1000, gap_s=GAP_S)))
+    backend.set_job(Job(1, "six", JobParams(burst_bytes=1000, gap_s=GAP_S)))
     with (
         socket.create_server(("::1", 0), family=socket.AF_INET6) as listener,
         socket.socket(socket.AF_INET6) as sender,
@@ -344,7 +344,7 @@ def test_the_commands(
     assert said.rstrip("\n") == (may_miscount() if backend.name == "bpf" else "")
     assert "mltcp" in json.loads(shown)["loaded"]
     with bottleneck() as network, connection(network, "mltcp") as sender:
-        backend.set_job(Job(9, "nine", JobParams(total_bytes=BURST, gap_s=1)))
+        backend.set_job(Job(9, "nine", JobParams(burst_bytes=BURST, gap_s=1)))
         backend.tag(sender.fileno(), 9)
         send_burst(sender, BURST // 2)
         table = mltcp("status", "flows")[1].splitlines()

@@ -55,9 +55,9 @@ def replay(base: str, params: JobParams, pins: Path, folder: Path, pause_s: floa
     [
         pytest.param(JobParams(), id="nothing-known"),
         pytest.param(
-            JobParams(total_bytes=BURST, gap_s=0.05, slope=0, intercept=1), id="gain-of-one"
+            JobParams(burst_bytes=BURST, gap_s=0.05, slope=0, intercept=1), id="gain-of-one"
         ),
-        pytest.param(JobParams(total_bytes=BURST, gap_s=0.05, mechanisms=()), id="no-mechanism"),
+        pytest.param(JobParams(burst_bytes=BURST, gap_s=0.05, mechanisms=()), id="no-mechanism"),
     ],
 )
 def test_at_gain_one_every_callback_is_the_bases(
@@ -70,6 +70,6 @@ def test_at_gain_one_every_callback_is_the_bases(
 
 @pytest.mark.parametrize("base", ["reno", "cubic"])
 def test_the_replay_notices_another_gain(base: str, pins: Path, tmp_path: Path) -> None:
-    params = JobParams(total_bytes=BURST * BURSTS, gap_s=0.05, slope=0, intercept=1.5)
+    params = JobParams(burst_bytes=BURST * BURSTS, gap_s=0.05, slope=0, intercept=1.5)
     # A flow without a job acts from its first pause.
     assert replay(base, params, pins, tmp_path, pause_s=0.1).differences > 0

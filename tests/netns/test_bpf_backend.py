@@ -164,7 +164,7 @@ def test_one_reader_of_iterations_at_a_time(backend: Backend) -> None:
 
 
 def test_events_nobody_read_are_counted_as_dropped(backend: Backend) -> None:
-    backend.load(["mltcp"], JobParams(total_bytes=1000, gap_s=0.000_001))
+    backend.load(["mltcp"], JobParams(burst_bytes=1000, gap_s=0.000_001))
     with backend.iterations() as stream, contextlib.ExitStack() as stack:
         pairs = [stack.enter_context(connection_here("mltcp")) for _ in range(50)]
         deadline = time.monotonic() + 60

@@ -22,7 +22,7 @@ SO_COOKIE = 57
 SYN_SENT = 2
 BURST = 200_000
 GAP_S = 0.15
-PARAMS = JobParams(total_bytes=BURST, gap_s=GAP_S)
+PARAMS = JobParams(burst_bytes=BURST, gap_s=GAP_S)
 COUNTING = ("mltcp", "mltcp_cubic")
 """As ACKs come, and where the window grows."""
 
@@ -103,7 +103,7 @@ def a_tag_that_changes(backend: Backend) -> object:
     """
     backend.load()
     for number in (1, 2):
-        backend.set_job(Job(number, f"job {number}", JobParams(total_bytes=BURST, gap_s=10)))
+        backend.set_job(Job(number, f"job {number}", JobParams(burst_bytes=BURST, gap_s=10)))
     with bottleneck() as network, backend.iterations() as stream:
         with connection(network, "mltcp") as sender:
             for number in (1, 2):
@@ -123,7 +123,7 @@ def a_tag_that_changes(backend: Backend) -> object:
 def increase_scaled_to_nothing(backend: Backend) -> object:
     """With F = 0 the base is handed counts of 0: the window of congestion avoidance stays."""
     backend.load()
-    still = JobParams(total_bytes=50 * BURST, gap_s=10, slope=0, intercept=0)
+    still = JobParams(burst_bytes=50 * BURST, gap_s=10, slope=0, intercept=0)
     grown = []
     with bottleneck(10_000_000, 10_000) as network:
         for number, name in enumerate(("mltcp_reno", "mltcp_cubic"), 1):

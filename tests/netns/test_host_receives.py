@@ -74,7 +74,7 @@ def test_a_flow_knows_what_comes_on_other_connections(
         _pair(network, "reno") as (other, others_peer),
         _loopback(network) as own,
     ):
-        backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=0.1)))
+        backend.set_job(Job(1, "a", JobParams(burst_bytes=BURST, gap_s=0.1)))
         backend.tag(sender.fileno(), 1)
         for reader in (peer, mine, others_peer):
             threading.Thread(target=discard, args=(reader,), daemon=True).start()

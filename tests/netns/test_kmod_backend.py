@@ -54,7 +54,7 @@ def test_naming_some_loads_all(backend: Backend) -> None:
 def test_force_leaves_flow_as_base_and_module_until_it_closes(
     backend: Backend,
 ) -> None:
-    params = JobParams(total_bytes=5 * BURST, gap_s=LEARNT_GAP_S)
+    params = JobParams(burst_bytes=5 * BURST, gap_s=LEARNT_GAP_S)
     backend.load(defaults=params)
     backend.set_job(Job(1, "a", params))
     with (
@@ -188,7 +188,7 @@ def test_the_first_backend_keeps_the_names(backend: Backend) -> None:
 
 def test_two_readers_hear_the_same(backend: Backend) -> None:
     backend.load()
-    backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=10)))
+    backend.set_job(Job(1, "a", JobParams(burst_bytes=BURST, gap_s=10)))
     with bottleneck() as network, backend.iterations() as one, backend.iterations() as two:
         with connection(network, "mltcp") as sender:
             backend.tag(sender.fileno(), 1)
@@ -200,7 +200,7 @@ def test_iterations_nobody_read_are_counted_as_dropped(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kmod, "_UNREAD_BYTES", 16 << 10)
-    backend.load(defaults=JobParams(total_bytes=1000, gap_s=0.000_001))
+    backend.load(defaults=JobParams(burst_bytes=1000, gap_s=0.000_001))
     rounds = 300
     with backend.iterations() as stream, connection_here("mltcp") as (sender, peer):
         for _ in range(rounds):

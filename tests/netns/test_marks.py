@@ -38,7 +38,7 @@ def test_marks_tell_what_a_full_queue_is_before_any_loss(
     network: Network, backend: Backend, name: str
 ) -> None:
     """On every base; so it knows what to bear of the queue, and yields to whoever is ahead."""
-    params = JobParams(total_bytes=BURST, gap_s=GAP_S, mechanisms=MECHANISMS)
+    params = JobParams(burst_bytes=BURST, gap_s=GAP_S, mechanisms=MECHANISMS)
     backend.set_job(Job(1, "one", params))
     hold_back(network, 150_000)  # the queue drops none of it, however late a mark is
     with connection(network, name) as sender:

@@ -35,7 +35,7 @@ from mltcp_tools.live.attach.switch import attach
 
 BURST = 200_000
 DEFAULT = "net.ipv4.tcp_congestion_control"
-TOLD = JobParams(total_bytes=1_000_000, gap_s=0.05, slope=2.0)
+TOLD = JobParams(burst_bytes=1_000_000, gap_s=0.05, slope=2.0)
 
 
 backend = backend_fixture(fresh_and_loaded)
@@ -87,7 +87,7 @@ def test_another_build_is_said(
 
 
 def test_replaced_under_connections_that_run(backend: Backend, edited: None) -> None:
-    job = Job(7, "seven", JobParams(total_bytes=BURST, gap_s=0.05))
+    job = Job(7, "seven", JobParams(burst_bytes=BURST, gap_s=0.05))
     said: list[str] = []
     with (
         namespace() as name,
@@ -128,7 +128,7 @@ def test_replaced_under_connections_that_run(backend: Backend, edited: None) -> 
 
 def test_a_flow_goes_on_and_its_iterations_are_reported(backend: Backend) -> None:
     gap_s, late = 0.2, uncounted(backend)
-    backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=gap_s)))
+    backend.set_job(Job(1, "a", JobParams(burst_bytes=BURST, gap_s=gap_s)))
     with bottleneck() as network, connection(network, "mltcp") as sender:
         backend.tag(sender.fileno(), 1)
         send_burst(sender, BURST)

@@ -22,7 +22,7 @@ EMPTY_S, SHORT_S, LONG_S, FULL_S = 0.1, 0.13, 0.165, 0.18
 
 BURST = 600_000
 BEGINNING = JobParams(
-    total_bytes=1000 * BURST,
+    burst_bytes=1000 * BURST,
     gap_s=30,
     slope=0,
     intercept=1,
@@ -93,7 +93,7 @@ def test_a_loss_cuts_a_window_that_has_yielded(backend: Backend, name: str) -> N
 
 @NAMES
 def test_a_loss_cuts_a_window_that_began_small(backend: Backend, name: str) -> None:
-    with started(backend, name, replace(BEGINNING, total_bytes=BURST), BURST) as peer:
+    with started(backend, name, replace(BEGINNING, burst_bytes=BURST), BURST) as peer:
         while peer.under_way:
             peer.round_trip(LONG_S)
         ended = peer.info().cwnd
@@ -171,7 +171,7 @@ def test_a_time_out_without_a_loss_leaves_no_trace(backend: Backend, name: str) 
 def test_a_burst_that_ends_in_a_recovery_is_counted(backend: Backend, name: str) -> None:
     """Without SACK the kernel stays in a recovery, in which no window grows, after its last ACK."""
     bursts: list[tuple[int, list[int]]] = [(10, []), (16, [0]), (8, []), (8, [0]), (2, [])]
-    backend.set_job(Job(1, "scripted", JobParams(total_bytes=BURST, gap_s=0.01)))
+    backend.set_job(Job(1, "scripted", JobParams(burst_bytes=BURST, gap_s=0.01)))
     with scripted_peer(name, EMPTY_S, sack=False) as peer:
         backend.tag(peer.sender.fileno(), 1)
         for iteration, (segments, lose) in enumerate(bursts, 1):

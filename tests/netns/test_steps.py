@@ -32,7 +32,7 @@ BURSTS = 6
 def test_every_step_is_the_one_of_all_hosts(
     mechanisms: tuple[str, ...], bits: int, pins: Path, tmp_path: Path
 ) -> None:
-    params = JobParams(total_bytes=BURST, gap_s=0.02, mechanisms=mechanisms)
+    params = JobParams(burst_bytes=BURST, gap_s=0.02, mechanisms=mechanisms)
     with (
         registered("recorded", params, pins, tmp_path),
         BpfMap.pinned(pins / "recorded_steps") as ring,

@@ -74,7 +74,7 @@ def test_tables_of_a_run(experiment: Path, tmp_path: Path) -> None:
     in_variant = samples[(samples["variant"] == "cubic") & (samples["job"] == "other")]
     assert set(in_variant["iteration"]) == {*range(1, TRACED + 1), *range(10 - TRACED, 10)}
     assert set(in_variant["flow"]) == {0, 1}
-    assert set(in_variant["total_bytes"]) == {15_000}
+    assert set(in_variant["burst_bytes"]) == {15_000}
     assert (samples["cwnd"] > 0).all()
 
     variants = table(folder, "variants")

@@ -26,7 +26,7 @@ times = st.integers(0, U64)
 
 def make_params(**fields: int) -> Any:
     defaults = {
-        "total_bytes": 1_000_000,
+        "burst_bytes": 1_000_000,
         "gap_ns": 100 * MS,
         "slope": 7 * ONE // 4,
         "intercept": ONE // 4,

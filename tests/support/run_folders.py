@@ -125,6 +125,6 @@ def _samples(variant: str, repetition: int, burst: Any) -> pd.DataFrame:
     share = np.linspace(0, 1, 20)
     table = pd.DataFrame({"time_s": burst.start_s + share * (burst.end_s - burst.start_s)})
     key = {"variant": variant, "repetition": repetition, "job": burst.job, "flow": 0}
-    state = {"ssthresh": 20, "rtt_us": 800, "retransmits": 0, "total_bytes": BYTES}
+    state = {"ssthresh": 20, "rtt_us": 800, "retransmits": 0, "burst_bytes": BYTES}
     moving = {"cwnd": 10 + (30 * share).astype(int), "bytes_acked": (share * BYTES).astype(int)}
     return table.assign(**key, iteration=burst.iteration, **state, **moving)

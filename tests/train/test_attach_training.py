@@ -137,7 +137,7 @@ def test_agent_learns_from_gloos_calls(report: Report, tmp_path: Path) -> None:
         assert job["metadata"]["source"] == "gloo", said
         assert job["metadata"]["bytes_per_iteration"] == gradient_bytes(WIDTH)
         assert durations[0] * 0.8 < job["metadata"]["period_s"] < durations[-1] * 1.2
-        assert job["params"]["total_bytes"] == pytest.approx(gradient_bytes(WIDTH), rel=0.11)
+        assert job["params"]["burst_bytes"] == pytest.approx(gradient_bytes(WIDTH), rel=0.11)
         assert 0 < job["params"]["gap_s"] < durations[-1]
         report.line(
             f"job {name} as the agent knows it: {job['metadata']['period_s']:.3f} s,"

@@ -30,7 +30,7 @@ from mltcp_tools.kernel.native.uapi import GENL_NAME, Attribute, Command
 
 PROGRAMS = CACHE / "programs"
 NOBODY = 65534
-PARAMS = JobParams(total_bytes=20_000, gap_s=0.001, mechanisms=("increase", "yield"))
+PARAMS = JobParams(burst_bytes=20_000, gap_s=0.001, mechanisms=("increase", "yield"))
 ORPHANS_S = 60
 """The time for which closed sockets may hold a congestion control."""
 

@@ -2,7 +2,7 @@
 """Backends: the ways to run MLTCP in a kernel, behind one interface (`base.Backend`). As root:
 
     backend = get_backend()
-    backend.set_job(Job(1, "resnet", JobParams(total_bytes=2_500_000, gap_s=0.17)))
+    backend.set_job(Job(1, "resnet", JobParams(burst_bytes=2_500_000, gap_s=0.17)))
     backend.tag(sock.fileno(), 1)
     with backend.iterations() as stream:
         for event in stream.poll(timeout_s=10):

@@ -23,7 +23,7 @@ from mltcp_tools.kernel.native.uapi import (
     from_fixed,
 )
 
-_WIDE = (Params.TOTAL_BYTES, Params.GAP_NS)
+_WIDE = (Params.BURST_BYTES, Params.GAP_NS)
 """Parameters of 64 bits; the others have 32."""
 
 _NESTED = 1 << 15

@@ -18,7 +18,7 @@ from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.native.constants import share
 
 TOTAL_MAX = 2**63 - 1
-"""Largest total_bytes."""
+"""Largest burst_bytes."""
 
 GAP_MAX_S = 3600.0
 """Largest gap_s."""
@@ -31,7 +31,7 @@ GAIN_MAX = share("GAIN_MAX")
 class JobParams:
     """Parameters of a job's flows. The defaults are those of kmod/mltcp_uapi.h's algorithm.
 
-    total_bytes: bytes of one iteration of one flow; 0 = each flow learns it, and behaves as its
+    burst_bytes: bytes of one iteration of one flow; 0 = each flow learns it, and behaves as its
         base until it has.
     gap_s: seconds without an ACK that end an iteration; 0 = each flow learns it.
     slope, intercept: F = slope * ratio + intercept, each 0..8, and so is their sum (MLTCP, arXiv
@@ -43,7 +43,7 @@ class JobParams:
         window, as a share of a full queue's, at ratio 0 and at ratio 1, each 0..1.
     """
 
-    total_bytes: int = 0
+    burst_bytes: int = 0
     gap_s: float = 0.0
     slope: float = share("DEFAULT_SLOPE")
     intercept: float = share("DEFAULT_INTERCEPT")
@@ -57,8 +57,8 @@ class JobParams:
         return self.mechanisms == ()
 
     def __post_init__(self) -> None:
-        if not 0 <= self.total_bytes <= TOTAL_MAX:
-            raise UsageError(f"total_bytes is {self.total_bytes}; it must be 0 to 2^63 - 1.")
+        if not 0 <= self.burst_bytes <= TOTAL_MAX:
+            raise UsageError(f"burst_bytes is {self.burst_bytes}; it must be 0 to 2^63 - 1.")
         if not 0 <= self.gap_s <= GAP_MAX_S:
             raise UsageError(f"gap_s is {self.gap_s}; it must be 0 to 3600 seconds.")
         for name, high in (
@@ -221,7 +221,7 @@ class Backend(ABC):
         """Register the congestion controls named, or all; those already there stay as they are.
 
         defaults: parameters of flows that belong to no job (they behave as their base unless
-        total_bytes and gap_s are given). Removes first what a crash left. On any error nothing
+        burst_bytes and gap_s are given). Removes first what a crash left. On any error nothing
         stays behind. The kernel module registers all its names, whichever are asked for.
         Raises HostError, BusyError (a name is taken: the first one keeps it) or UsageError.
         """

@@ -22,7 +22,7 @@ def params_fields(params: JobParams) -> dict[str, int]:
     else:
         mechanisms = sum(_MECHANISMS[name] for name in set(params.mechanisms))
     return {
-        "total_bytes": params.total_bytes,
+        "burst_bytes": params.burst_bytes,
         "gap_ns": round(params.gap_s * 1e9),
         "slope": uapi.to_fixed(params.slope),
         "intercept": uapi.to_fixed(params.intercept),
@@ -51,7 +51,7 @@ def params_from_fields(fields: Mapping[str, int]) -> JobParams:
         for name in ("slope", "intercept", "yield_min", "yield_max")
     }
     return JobParams(
-        total_bytes=min(fields["total_bytes"], TOTAL_MAX),
+        burst_bytes=min(fields["burst_bytes"], TOTAL_MAX),
         gap_s=min(fields["gap_ns"] / 1e9, GAP_MAX_S),
         mechanisms=mechanisms,
         **fixed,

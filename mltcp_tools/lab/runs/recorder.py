@@ -125,7 +125,7 @@ class Tables:
                 shares = task.spec.shares((sample["iteration"] - 1) * task.spec.bursts + 1)
                 # The flows back, of a job that sends both ways, are numbered after those there.
                 total = shares[sample["flow"] % len(shares)]
-                row |= {"time_s": sample["time"] - start, "total_bytes": total}
+                row |= {"time_s": sample["time"] - start, "burst_bytes": total}
                 self._rows["samples"].append(key | row)
 
     def add_neighbour(

@@ -85,14 +85,14 @@ class Followed:
         if best is None:  # silence is no reason to forget
             return None
         rule, before = self.rule, self.job.params
-        total_bytes, gap_s = rule.total_bytes, rule.gap_s
-        if total_bytes is None:
-            total_bytes = best.bytes_per_iteration or before.total_bytes
+        burst_bytes, gap_s = rule.burst_bytes, rule.gap_s
+        if burst_bytes is None:
+            burst_bytes = best.bytes_per_iteration or before.burst_bytes
         if gap_s is None:
             gap_s = best.gap_s or before.gap_s
-        if _near(total_bytes, before.total_bytes) and _near(gap_s, before.gap_s):
+        if _near(burst_bytes, before.burst_bytes) and _near(gap_s, before.gap_s):
             return None
-        params = dataclasses.replace(before, total_bytes=total_bytes, gap_s=gap_s)
+        params = dataclasses.replace(before, burst_bytes=burst_bytes, gap_s=gap_s)
         self.job = Job(self.job.id, self.job.name, params)
         return self.job
 

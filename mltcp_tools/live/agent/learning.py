@@ -169,7 +169,7 @@ class Learning:
 
 def _news(job: Job, known: Metadata | None) -> str:
     """Return the sentence on what the job's flows go by, and who knows it."""
-    total, gap_s, source = job.params.total_bytes, job.params.gap_s, ""
+    total, gap_s, source = job.params.burst_bytes, job.params.gap_s, ""
     if known is not None:
         total = total or known.bytes_per_iteration or 0
         gap_s = gap_s or known.gap_s

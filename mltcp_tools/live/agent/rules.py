@@ -75,7 +75,7 @@ class Rule:
 
     job: its name, or a template of one (naming.py); None: the one each process tells through the
     hooks, and none until it does. kinds: kinds of sockets
-    (classify.KINDS) to attach, ALL for every one; none: those that carry data. total_bytes: of one
+    (classify.KINDS) to attach, ALL for every one; none: those that carry data. burst_bytes: of one
     burst of one flow; gap_s: seconds; None: what the metadata sources find out. opt_in: only
     processes that ask for it (naming.py). given: other fields of JobParams.
     """
@@ -84,7 +84,7 @@ class Rule:
     target: Target
     kinds: tuple[str, ...] = ()
     congestion_control: str = RECOMMENDED
-    total_bytes: int | None = None
+    burst_bytes: int | None = None
     gap_s: float | None = None
     opt_in: bool = False
     given: dict[str, Any] = field(default_factory=dict)
@@ -92,13 +92,13 @@ class Rule:
     def __post_init__(self) -> None:
         if self.target == Target():
             raise UsageError(f"the rule names no processes: add {_or(_TARGETS)}.")
-        JobParams(total_bytes=self.total_bytes or 0, gap_s=self.gap_s or 0.0, **self.given)
+        JobParams(burst_bytes=self.burst_bytes or 0, gap_s=self.gap_s or 0.0, **self.given)
         if self.job is not None:
             check_template(self.job)
 
     def parameters(self) -> dict[str, Any]:
         """The fields of JobParams that the rule gives."""
-        fixed = {"total_bytes": self.total_bytes, "gap_s": self.gap_s}
+        fixed = {"burst_bytes": self.burst_bytes, "gap_s": self.gap_s}
         mechanisms = () if self.congestion_control == OBSERVED else None
         return (
             {"mechanisms": mechanisms}
@@ -234,7 +234,7 @@ def _rule(section: Section) -> Rule:
             ),
             kinds=section.get("kinds", _kinds, ()),
             congestion_control=_congestion_control(section),
-            total_bytes=section.get("burst_bytes", _auto(parse_bytes), None),
+            burst_bytes=section.get("burst_bytes", _auto(parse_bytes), None),
             gap_s=section.get("gap", _auto(parse_seconds), None),
             opt_in=section.get("opt_in", yes_no, False),
             given={name: section.get(name, number) for name in section if name in _GIVEN},

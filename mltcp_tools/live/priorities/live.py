@@ -172,7 +172,7 @@ def known_job(job: Job, flows: Sequence[Flow]) -> KnownJob:
     """Return the description of a job for the controller: the bytes of a burst over its flows here,
     0 where some of them aren't known yet, and half of the gap that ends one.
     """
-    each = [job.params.total_bytes or flow.learned_bytes for flow in flows]
+    each = [job.params.burst_bytes or flow.learned_bytes for flow in flows]
     gaps = [job.params.gap_s or flow.learned_gap_s / 2 for flow in flows]
     gap_s = min((gap for gap in gaps if gap > 0), default=_GAP_S)
     return KnownJob(sum(each) if all(each) else 0, max(1, round(gap_s * 1e9)))

@@ -184,7 +184,7 @@ def test_container_root_gets_only_the_base_of_admin_variants(
         unshare(NEWNET)
         with Client() as own, scripted_peer_here("mltcp_dctcp", RTT_S) as peer:
             if by == "a job":
-                own.set_job(1, JobParams(total_bytes=2**40, gap_s=30))
+                own.set_job(1, JobParams(burst_bytes=2**40, gap_s=30))
                 own.tag(peer.sender.fileno(), 1)
                 lost = 0
             else:

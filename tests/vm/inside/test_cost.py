@@ -109,7 +109,7 @@ def counts() -> Iterator[list[float]]:
 @pytest.mark.parametrize("name", ["mltcp_reno", "mltcp"])
 def test_host_counters_are_read_once_a_ms_while_yielding(backend: Backend, name: str) -> None:
     """Two flows, a burst of 20 kB after each 2 ms, on a host that may have 256 CPUs."""
-    backend.set_job(Job(1, "often", JobParams(total_bytes=20_000, gap_s=0.001)))
+    backend.set_job(Job(1, "often", JobParams(burst_bytes=20_000, gap_s=0.001)))
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(bottleneck())
         senders = [stack.enter_context(connection(network, name)) for _ in range(2)]

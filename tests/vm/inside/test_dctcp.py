@@ -94,7 +94,7 @@ def test_marks_tell_what_a_full_queue_is_before_any_loss(
     backend: Backend, network: Network
 ) -> None:
     """A flow knows its iteration, and of the queue what marks say; so it holds back, and yields."""
-    backend.set_job(Job(1, "one", JobParams(total_bytes=BURST, gap_s=LEARNT_GAP_S)))
+    backend.set_job(Job(1, "one", JobParams(burst_bytes=BURST, gap_s=LEARNT_GAP_S)))
     hold_back(network, 150_000)  # the queue drops none of it, however late a mark is
     with connection(network, NAME) as sender:
         backend.tag(sender.fileno(), 1)

@@ -140,7 +140,7 @@ def test_rmmod_is_refused_while_in_use(module: None) -> None:
 def test_a_thousand_tagged_connections_leave_nothing(backend: Backend) -> None:
     # Six cache lines; that an ACK needs two of them is looked into when the module is built.
     assert int((SLAB / "object_size").read_text()) <= 384
-    params = JobParams(total_bytes=10_000, gap_s=0.01)
+    params = JobParams(burst_bytes=10_000, gap_s=0.01)
     for number in (1, 2):
         backend.set_job(Job(number, f"job {number}", params))
     for _ in range(10):

@@ -52,7 +52,7 @@ def recording(pins: Path, tmp_path: Path) -> Iterator[RingReader]:  # noqa: F811
 def test_every_step_of_the_modules_is_the_one_of_all_hosts(
     mechanisms: tuple[str, ...], bits: int, recording: RingReader
 ) -> None:
-    params = JobParams(total_bytes=BURST, gap_s=0.02, mechanisms=mechanisms)
+    params = JobParams(burst_bytes=BURST, gap_s=0.02, mechanisms=mechanisms)
     with bottleneck(20_000_000) as network, connection(network, "mltcp") as sender:
         backend = get_backend("kmod")
         backend.set_job(Job(1, "recorded", params))

@@ -133,7 +133,7 @@ static struct mltcp_params some_params(void)
 	struct mltcp_params params = lively;
 	uint32_t *words = &params.slope;
 
-	params.total_bytes = next_random(&state) >> below(&state, 64);
+	params.burst_bytes = next_random(&state) >> below(&state, 64);
 	params.gap_ns = next_random(&state) >> below(&state, 64);
 	while (one_in(2))
 		words[below(&state, 5)] = some_u32();
@@ -408,7 +408,7 @@ static void note_job(const struct nlmsghdr *m, void *data)
 	check(name->nla_len - NLA_HDRLEN <= MLTCP_JOB_NAME_BYTES &&
 		      ((const char *)name)[name->nla_len - 1] == '\0',
 	      "a name that doesn't end");
-	memcpy(&p.total_bytes, nested_attribute(params, MLTCP_P_TOTAL_BYTES) + 1, 8);
+	memcpy(&p.burst_bytes, nested_attribute(params, MLTCP_P_BURST_BYTES) + 1, 8);
 	memcpy(&p.gap_ns, nested_attribute(params, MLTCP_P_GAP_NS) + 1, 8);
 	for (i = MLTCP_P_SLOPE; i < MLTCP_P_COUNT; i++)
 		words[i - MLTCP_P_SLOPE] = get_u32(nested_attribute(params, i));

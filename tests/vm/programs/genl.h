@@ -198,7 +198,7 @@ static inline bool put_params(struct request *r, const struct mltcp_params *para
 	const uint32_t *words = &params->slope; /* which all follow, in the attributes' order */
 	int i;
 
-	put(r, MLTCP_P_TOTAL_BYTES, &params->total_bytes, 8);
+	put(r, MLTCP_P_BURST_BYTES, &params->burst_bytes, 8);
 	put(r, MLTCP_P_GAP_NS, &params->gap_ns, 8);
 	for (i = MLTCP_P_SLOPE; i < MLTCP_P_COUNT; i++)
 		put_u32(r, i, words[i - MLTCP_P_SLOPE]);
@@ -249,7 +249,7 @@ static inline int dump(struct genl *g, uint8_t command, on_message *each, void *
 
 /* A job whose flows do all that those of any namespace may: short gaps, increase and yield. */
 static const struct mltcp_params lively = {
-	.total_bytes = 20000,
+	.burst_bytes = 20000,
 	.gap_ns = 1000000,
 	MLTCP_DEFAULTS,
 	.mechanisms = MLTCP_SCALE_INCREASE | MLTCP_YIELD,

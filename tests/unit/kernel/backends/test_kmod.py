@@ -26,7 +26,7 @@ FAMILY_NAME = 2
 
 
 def test_a_job_survives_the_way_to_the_kernel_and_back() -> None:
-    job = Job(2**32 - 1, "jöb", JobParams(total_bytes=5, gap_s=3, mechanisms=("yield",)))
+    job = Job(2**32 - 1, "jöb", JobParams(burst_bytes=5, gap_s=3, mechanisms=("yield",)))
     data = genl.encode(attributes.job_attributes(job))
     assert len(data) % 4 == 0
     assert attributes.job_from(genl.decode(data)) == job
@@ -209,10 +209,10 @@ def test_no_permission_means_lockdown_or_a_container(
 
 def test_defaults_become_parameters_of_the_module() -> None:
     assert kmod.module_arguments(None) == []
-    told = kmod.module_arguments(JobParams(total_bytes=7, gap_s=1e-9, slope=0.0004))
+    told = kmod.module_arguments(JobParams(burst_bytes=7, gap_s=1e-9, slope=0.0004))
     assert told == [
         *("slope=0", "intercept=250"),
-        *("yield_min=600", "yield_max=1000", "total_bytes=7", "gap_us=1"),
+        *("yield_min=600", "yield_max=1000", "burst_bytes=7", "gap_us=1"),
     ]
     assert "gap_us=0" in kmod.module_arguments(JobParams())
     for unfit in (JobParams(mechanisms=("increase",)), JobParams(mechanisms=())):

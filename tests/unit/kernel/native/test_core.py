@@ -109,7 +109,7 @@ def test_a_long_pause_is_no_time_to_yield_for(said: bool) -> None:
     said: by the job, what an iteration is; else it is learned.
     """
     size, pause = 1_000_000, 300 * MS
-    fields = {"total_bytes": size, "gap_ns": 50 * MS} if said else {"total_bytes": 0, "gap_ns": 0}
+    fields = {"burst_bytes": size, "gap_ns": 50 * MS} if said else {"burst_bytes": 0, "gap_ns": 0}
     params, flow, now = make_params(**fields), make_flow(), 0
     env = make_env(flow, params)
     yielded: list[int] = []
@@ -231,7 +231,7 @@ def test_what_a_host_receives_is_counted_without_its_acks() -> None:
 
 def test_flow_without_iterations_decides_100_times_a_second() -> None:
     """Whatever it sends meanwhile, and though it pauses for less; not at every idle restart."""
-    params, flow = make_params(total_bytes=0, gap_ns=0), make_flow()
+    params, flow = make_params(burst_bytes=0, gap_ns=0), make_flow()
     ack(flow, params, 100 * MS, 1000)
     decided = set()
     for k in range(1, 400):
@@ -244,7 +244,7 @@ def test_flow_without_iterations_decides_100_times_a_second() -> None:
 
 def test_no_gap_shorter_than_a_millisecond_ends_an_iteration() -> None:
     """Else a job that says so has its listeners told of an iteration for each segment."""
-    params, flow = make_params(gap_ns=1, total_bytes=1000), make_flow()
+    params, flow = make_params(gap_ns=1, burst_bytes=1000), make_flow()
     ack(flow, params, 100 * MS, 1000)
     for k in range(1, 50):
         now = 100 * MS + k * MS
@@ -484,20 +484,20 @@ def test_raised_total_holds_from_the_next_iteration(mechanisms: int) -> None:
     """F would else stay at its largest, just ahead of what has been sent."""
     params, flow, first = make_params(), make_flow(), 1_000_000
     for sent in range(0, 4 * first, 10_000):
-        params.total_bytes = max(first, sent + 1)
+        params.burst_bytes = max(first, sent + 1)
         ack(flow, params, MS + sent, sent, mechanisms=mechanisms)
         if sent > first + first // 4:
             assert not flow.active
             assert flow.gain == ONE
     ack(flow, params, 400 * MS, 4 * first, sent=300 * MS, mechanisms=mechanisms)
     assert flow.active
-    assert lib.mltcp_total(flow) == params.total_bytes
+    assert lib.mltcp_total(flow) == params.burst_bytes
 
 
 @pytest.mark.parametrize(("trusted", "gain"), [(0, ONE), (TRUSTED, 2 * ONE)])
 def test_untrusted_flow_tagged_with_each_ack_is_its_base(trusted: int, gain: int) -> None:
     size = 14_480
-    params, flow = make_params(total_bytes=size), make_flow()
+    params, flow = make_params(burst_bytes=size), make_flow()
     for number in range(1, 20):
         lib.mltcp_reset(flow, 1 + number % 2, flow.acked_bytes, 0)
         ack(flow, params, number * MS, number * size, mechanisms=INCREASE | trusted)
@@ -586,7 +586,7 @@ def test_yielding_is_defined_for_any_state(
 
 
 @given(
-    st.builds(dict, total_bytes=st.integers(0, lib.MLTCP_TOTAL_MAX),
+    st.builds(dict, burst_bytes=st.integers(0, lib.MLTCP_TOTAL_MAX),
               gap_ns=st.integers(0, lib.MLTCP_GAP_MAX_NS),
               slope=slopes, intercept=slopes,
               yield_min=ratios, yield_max=ratios),

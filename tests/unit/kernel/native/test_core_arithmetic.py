@@ -85,7 +85,7 @@ def test_between_is_linear_both_ways(low: int, high: int, ratio: int) -> None:
 @pytest.mark.parametrize(
     ("field", "most"),
     [
-        ("total_bytes", lib.MLTCP_TOTAL_MAX),
+        ("burst_bytes", lib.MLTCP_TOTAL_MAX),
         ("gap_ns", lib.MLTCP_GAP_MAX_NS),
         ("slope", 8 * ONE - ONE // 4),
         ("intercept", 8 * ONE - 7 * ONE // 4),

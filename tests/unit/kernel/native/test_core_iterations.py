@@ -12,7 +12,7 @@ from mltcp_tools.kernel.native.uapi import ONE
 
 
 def test_an_iteration_may_pass_four_gibibytes() -> None:
-    params = make_params(total_bytes=10 * 2**32)
+    params = make_params(burst_bytes=10 * 2**32)
     flow = make_flow()
     ack(flow, params, MS, 0)
     ack(flow, params, 2 * MS, 5 * 2**32)
@@ -69,7 +69,7 @@ def test_an_acknowledged_total_that_steps_back_is_ignored(totals: list[int]) -> 
     assert lib.mltcp_sent(flow) == max(totals)
 
 
-@pytest.mark.parametrize("fields", [{"total_bytes": 0}, {"gap_ns": 0}])
+@pytest.mark.parametrize("fields", [{"burst_bytes": 0}, {"gap_ns": 0}])
 def test_without_total_or_gap_the_flow_is_its_base(fields: dict[str, int]) -> None:
     params, flow = make_params(**fields), make_flow()
     flow.delay.full_us = 1000
@@ -85,7 +85,7 @@ def test_only_the_first_ack_opens_an_iteration_without_gap() -> None:
 
 
 def test_burst_longer_than_any_iteration_falls_back_to_base() -> None:
-    params, flow = make_params(total_bytes=1000), make_flow()
+    params, flow = make_params(burst_bytes=1000), make_flow()
     most = 1000 + 1000 // lib.MLTCP_OVERRUN
     ack(flow, params, 0, most)
     assert (flow.active, flow.ratio, flow.gain) == (1, ONE, 2 * ONE)

@@ -186,7 +186,7 @@ def test_the_usual_gap_may_be_longer_than_35_minutes() -> None:
 
 @pytest.mark.parametrize("total", [5 << 40, 2**63 - 1])
 def test_what_is_told_may_be_more_than_four_tebibytes(total: int) -> None:
-    params, flow = make_params(total_bytes=total), ffi.new("struct mltcp_flow *")
+    params, flow = make_params(burst_bytes=total), ffi.new("struct mltcp_flow *")
     lib.mltcp_reset(flow, 1, 0, 0)
     lib.mltcp_begin(flow, params, MS, 0, ffi.NULL)
 
@@ -202,7 +202,7 @@ def test_what_is_told_may_be_more_than_four_tebibytes(total: int) -> None:
     assert ends(total)
 
 
-@pytest.mark.parametrize("given", [{"total_bytes": 2_500_000}, {"gap_ns": 170_000_000}, {}])
+@pytest.mark.parametrize("given", [{"burst_bytes": 2_500_000}, {"gap_ns": 170_000_000}, {}])
 def test_what_is_told_need_not_be_learned(given: dict[str, int]) -> None:
     outcome = replay(
         iterations(bursts(pieces=10, inner_ms=15)(random.Random(1)), 50), make_params(**given)
@@ -227,7 +227,7 @@ def test_what_is_told_need_not_be_learned(given: dict[str, int]) -> None:
 def test_no_sequence_of_gaps_leaves_the_defined_range(
     steps: list[tuple[int, int, int]], total: int, gap: int
 ) -> None:
-    params = make_params(total_bytes=total, gap_ns=gap)
+    params = make_params(burst_bytes=total, gap_ns=gap)
     flow = ffi.new("struct mltcp_flow *")
     lib.mltcp_reset(flow, 1, 0, 0)
     for sent, now, acked in steps:

@@ -81,7 +81,7 @@ def test_netlink_numbers_are_the_compilers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mechanisms", [None, (), ("increase",), MECHANISMS])
 def test_params_survive_the_way_to_the_kernel_and_back(mechanisms: tuple[str, ...] | None) -> None:
     params = JobParams(
-        total_bytes=5 * 2**32,
+        burst_bytes=5 * 2**32,
         gap_s=0.17,
         slope=4.0,
         intercept=0.3,
@@ -153,7 +153,7 @@ def test_parameters_are_the_structs_fields() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"total_bytes": -1},
+        {"burst_bytes": -1},
         {"gap_s": -0.1},
         {"gap_s": float("nan")},
         {"slope": 8.1, "intercept": 0.0},

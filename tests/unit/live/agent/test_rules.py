@@ -53,7 +53,7 @@ def test_every_field_arrives() -> None:
         ),
         kinds=("nccl-data", "gloo"),
         congestion_control="mltcp_reno",
-        total_bytes=2_500_000,
+        burst_bytes=2_500_000,
         gap_s=0.17,
         opt_in=True,
         given={"slope": 2.0, "intercept": 0.5},
@@ -62,7 +62,7 @@ def test_every_field_arrives() -> None:
     config = parse_config(FULL, "a.yaml")
     assert config == Config((full, short), "polling", "keep", doubts=config.doubts)
     assert full.parameters() == {
-        "total_bytes": 2_500_000,
+        "burst_bytes": 2_500_000,
         "gap_s": 0.17,
         "slope": 2.0,
         "intercept": 0.5,

@@ -27,7 +27,7 @@ RECORD = SocketRecord(
     new="mltcp",
 )
 STATE = AttachedJob(
-    Job(3, "résumé of/../all", JobParams(total_bytes=10, gap_s=0.5, mechanisms=("increase",))),
+    Job(3, "résumé of/../all", JobParams(burst_bytes=10, gap_s=0.5, mechanisms=("increase",))),
     "bpf",
     (RECORD,),
 )

@@ -23,7 +23,7 @@ def flow(learned: int = 0, gap_s: float = 0.0) -> Flow:
     ("params", "flows", "known"),
     [
         # What the job says counts for each flow, whatever they learned.
-        (JobParams(total_bytes=1000, gap_s=0.2), [flow(5), flow()], (2000, 200_000_000)),
+        (JobParams(burst_bytes=1000, gap_s=0.2), [flow(5), flow()], (2000, 200_000_000)),
         # What the flows learned: all bytes, the shortest gap, of which a half ends a burst.
         (JobParams(), [flow(700, 0.5), flow(300, 0.3)], (1000, 150_000_000)),
         # One of them doesn't know yet: a burst is as long as the one before it.

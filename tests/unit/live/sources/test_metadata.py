@@ -155,22 +155,22 @@ def test_calls_are_told_and_stay_when_they_end() -> None:
     job.tell(known("gloo", bytes_per_iteration=2000, gap_s=0.2), 0)
     changed = job.learn(0)
     assert changed is not None
-    assert (changed.params.total_bytes, changed.params.gap_s) == (2000, 0.2)
+    assert (changed.params.burst_bytes, changed.params.gap_s) == (2000, 0.2)
     assert job.learn(1) is None  # no news
     assert job.learn(1000) is None  # silence is no reason to forget
     assert source_of(job.best(1000)) == "learned"
 
 
 def test_what_the_rule_fixes_stays() -> None:
-    job = followed(total_bytes=7, gap_s=0.3, given={"slope": 2.0})
+    job = followed(burst_bytes=7, gap_s=0.3, given={"slope": 2.0})
     job.tell(known("gloo", bytes_per_iteration=2000, gap_s=0.2), 0)
     assert job.learn(1) is None
-    assert job.job.params == JobParams(total_bytes=7, gap_s=0.3, slope=2.0)
+    assert job.job.params == JobParams(burst_bytes=7, gap_s=0.3, slope=2.0)
     job = followed(gap_s=0.3)
     job.tell(known("gloo", bytes_per_iteration=2000, gap_s=0.2), 0)
     changed = job.learn(1)
     assert changed is not None
-    assert (changed.params.total_bytes, changed.params.gap_s) == (2000, 0.3)
+    assert (changed.params.burst_bytes, changed.params.gap_s) == (2000, 0.3)
 
 
 def test_hooks_that_know_the_gap_leave_the_bytes_to_be_learned() -> None:
@@ -179,5 +179,5 @@ def test_hooks_that_know_the_gap_leave_the_bytes_to_be_learned() -> None:
         job.hear(told(number, number * 0.5, number * 0.5 + 0.4, busy_s=0.1))
     changed = job.learn(1)
     assert changed is not None
-    assert changed.params.total_bytes == 0
+    assert changed.params.burst_bytes == 0
     assert changed.params.gap_s == pytest.approx(0.2)
