@@ -53,8 +53,8 @@ from mltcp_tools.live.attach.targets import sockets_to_attach
     "congestion_control",
     type=click.Choice((*NAMES, OBSERVED)),
     default=RECOMMENDED,
-    help="Congestion control for the sockets; observe: keep what they have, and only measure their"
-    f" iterations.  [default: {RECOMMENDED}]",
+    help="Congestion control for the sockets (see `mltcp load --help`); observe: keep theirs, and"
+    f" only measure iterations.  [default: {RECOMMENDED}]",
 )
 @list_option(
     "--kind",

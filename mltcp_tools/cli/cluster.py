@@ -21,7 +21,7 @@ _draws_options = with_options(
             "--shorter",
             type=click.FloatRange(1),
             default=1.0,
-            help="Factor by which jobs, the times between them, and schedulers' rounds shrink.",
+            help="Factor by which jobs, arrival times and schedulers' rounds are shortened.",
         ),
         click.option("--draws", type=click.IntRange(1), help="Number of draws, for intervals."),
         click.option(
@@ -37,7 +37,7 @@ _draws_options = with_options(
 
 @click.group()
 def command() -> None:
-    """Simulate whole clusters: which scheduler and which congestion control gain what."""
+    """Simulate whole clusters under different schedulers and congestion controls."""
 
 
 @command.command(
@@ -93,10 +93,10 @@ def run(
     """Run a workload under each policy and treatment.
 
     FILE is YAML with the cluster and, without --workload, its jobs;
-    mltcp_tools/clusters/workload.py describes it. With several draws, of jobs, paths and random
-    variation, figures are means, and each line says what it saves of the first one's completion
-    times, with an interval; with --windows, over disjoint parts of a trace. A folder (-o) has what
-    is done so far.
+    mltcp_tools/clusters/workload.py describes it. With --draws or --windows, the figures are means
+    over random draws (of jobs, paths and random variation) or over disjoint parts of a trace. Each
+    line then gives the reduction of completion times compared with the first line, with an
+    interval. The folder of -o is updated after each run.
     """
     from mltcp_tools.base.run_tables import check_folder
     from mltcp_tools.clusters.outcome import Outcome, write_report
@@ -162,7 +162,7 @@ def run(
     "traces",
     required=True,
     metavar="KIND:FILE,…",
-    help="Training jobs, as for run; a comparison for each.",
+    help="Training jobs, as for `mltcp cluster run`; each trace is compared by itself.",
 )
 @click.option("--requests", required=True, metavar="azure:FILE", help="Requests to serve.")
 @shown_option(
@@ -189,14 +189,15 @@ def fapes(
 ) -> None:
     """Compare ways to share a cluster between training and inference.
 
-    The ways are a static split, Lyra's and FaPES's.
+    The ways are a static split, Lyra and FaPES. FILE describes the cluster, as for `mltcp cluster
+    run`.
 
-    Figures are means over draws of the tenants' requests, and of jobs' paths and random variation
-    (3 unless --draws says otherwise); with --windows, over disjoint parts of each trace.
+    Figures are means over 3 random draws (or --draws) of requests, paths and random variation;
+    with --windows, over disjoint parts of each trace.
 
-    TENANTS replay the requests until the last job arrives, with 70 % fewer at night. In the static
-    split and as Lyra, inference owns SERVERS of them, and Knative's autoscaler uses these. What
-    FaPES saves of each rival comes last.
+    The tenants replay the requests until the last job arrives, with 70 % fewer at night. In the
+    static split and in Lyra, inference owns SERVERS, which Knative's autoscaler uses. The savings
+    of FaPES over the other two come last.
     """
     from mltcp_tools.clusters.fapes.compare import compare, objective, saved
     from mltcp_tools.clusters.fapes.inference import Service, replayed
@@ -241,21 +242,21 @@ def fapes(
     "--trainings",
     type=click.IntRange(1, 10),
     default=1,
-    help="Number of trainings, each with its own seed; example: --trainings 3.",
+    help="Number of trainings, each with its own seed.",
 )
 @shown_option(
     "--rounds",
     type=click.IntRange(0),
     default=40,
-    help="Rounds of learning after imitating fifo; example: --rounds 100.",
+    help="Number of learning rounds after imitating fifo.",
 )
 @shown_option(
     "--held-out",
     type=click.IntRange(2),
     default=20,
-    help="Number of held-out workloads to compare on; example: --held-out 40.",
+    help="Number of held-out workloads to compare on.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON; example: --json >marl.json.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def marl(file: Path, trainings: int, rounds: int, held_out: int, as_json: bool) -> None:
     """Train schedulers that learn where jobs go, and compare them with `fifo`.
 

@@ -37,7 +37,7 @@ from mltcp_tools.cli.text import examples
     "--uplink",
     metavar="RATE",
     help="Rate of a link between switches of Slurm's topology.  [default: as much as all servers"
-    " below send, so that nothing is said of uplinks]",
+    " below can send, so that uplinks are never the bottleneck]",
 )
 @click.option(
     "--queue", metavar="SIZE", help="Queue of a switch's port, unless FILE has it.  [default: 1MB]"
@@ -53,8 +53,8 @@ from mltcp_tools.cli.text import examples
     "--counters",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Prometheus's counters of servers' interfaces, which say how much models send that"
-    " --models doesn't have.",
+    help="Prometheus's counters of servers' interfaces, from which the bytes of models that"
+    " --models lacks are estimated.",
 )
 def import_(
     log: Path,
@@ -72,7 +72,7 @@ def import_(
     JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList,Suspended, or sacct -aXD --json), a list
     of Kueue's workloads, of Volcano's jobs or of plain Jobs (kubectl get … -A -o json), or a CSV
     with name, submitted, start, end, gpus and, where known, nodes, model, iterations or iteration.
-    Missing inputs are asked for at once.
+    The error names all missing inputs at once.
     """
     from mltcp_tools.clusters.own import importing, page
     from mltcp_tools.clusters.own.counters import measured, read_counters
@@ -146,11 +146,11 @@ def _require(name: str, value: str | None, kind: Quantity) -> None:
 def ask(data: Path, how: str, draws: int, output: Path | None, as_json: bool) -> None:
     """Compute what would help a recorded cluster.
 
-    DATA is what `mltcp cluster import` wrote. First come facts by arithmetic: utilisation,
+    DATA is a file from `mltcp cluster import`. First come facts from the log itself: utilisation,
     waiting, and the most that the network can save. Then predicted durations against observed
-    ones: how far to trust the rest. Then what better placement, faster uplinks and sums in the
-    network would save, with 95 % intervals. Last come the ten worst conflicts: link, jobs, GPU
-    hours lost, and what would avoid each.
+    ones, which show how accurate the rest is. Then the savings of better placement, faster uplinks
+    and in-network aggregation, with 95 % intervals. Last come the ten worst conflicts: link, jobs,
+    GPU hours lost, and a remedy for each.
     """
     from importlib.metadata import version
 

@@ -35,7 +35,7 @@ def collectives() -> Collection[str]:
     },
 )
 def command() -> None:
-    """Compare ways to sum up gradients."""
+    """Sum gradients with less traffic, and compare all-reduces."""
 
 
 @command.command(
@@ -48,7 +48,7 @@ def command() -> None:
     "--namespaces",
     type=click.IntRange(2, 16),
     help="Number of ranks to run on this host, each behind a link of its own, with an aggregator at"
-    " the switch between them (default: be one rank of a torchrun).",
+    " the switch between them.  [default: be one rank of a torchrun]",
 )
 @list_option(
     "--rate",
@@ -75,8 +75,7 @@ def command() -> None:
     "algorithms",
     allowed=collectives,
     metavar="NAME,…",
-    show_default="all",
-    help="Algorithms to compare.",
+    help="Algorithms to compare.  [default: all]",
 )
 @shown_option(
     "--repeats", type=click.IntRange(1), default=5, help="Number of times each all-reduce is timed."

@@ -20,4 +20,4 @@ from mltcp_tools.cli.lazy import LazyGroup
     },
 )
 def command() -> None:
-    """Emulate, record, profile and prioritize jobs."""
+    """Emulate jobs; record, profile and prioritize running ones."""

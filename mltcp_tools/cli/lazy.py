@@ -69,15 +69,11 @@ class LazyGroup(click.Group):
             raise click.UsageError(said, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own = {name: each.get_short_help_str(80) for name, each in self.commands.items()}
         for title, entries in self.sections.items():
             with formatter.section(title):
-                formatter.write_dl(list(entries.items()))
-        own = {name: each for name, each in self.commands.items() if not each.hidden}
-        if own:
-            with formatter.section("More"):
-                formatter.write_dl(
-                    [(name, each.get_short_help_str(80)) for name, each in own.items()]
-                )
+                formatter.write_dl([*entries.items(), *own.items()])
+            own = {}
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [

@@ -20,7 +20,9 @@ from mltcp_tools.kernel.native import requirements
     epilog=examples(
         "mltcp load",
         "mltcp load mltcp_cubic --backend bpf",
-        then=f"NAME is one of {', '.join(NAMES)}; default: {', '.join(STANDARD)}.",
+        then=f"NAME is one of {', '.join(NAMES)}; default: {', '.join(STANDARD)}. `mltcp` is the"
+        " recommended one (on Reno); `mltcp_reno` and `mltcp_cubic` are the published algorithm."
+        " `mltcp_dctcp` needs ECN, `mltcp_int` a network with in-band telemetry.",
     )
 )
 @click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
@@ -35,8 +37,7 @@ from mltcp_tools.kernel.native import requirements
 @click.option(
     "--ensure",
     is_flag=True,
-    help="Load or replace whatever differs from this tool's build, and otherwise do nothing. For"
-    " units and packages.",
+    help="Load MLTCP unless this tool's build is loaded already. For systemd units and packages.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def command(

@@ -35,8 +35,8 @@ SECTIONS = {
         "simulate": "Run experiments in virtual time, without root.",
         "testbed": "Run experiments with real TCP, on namespaces or hosts.",
     },
-    "Experiments and companions": {
-        "lab": "Emulate, record, profile and prioritize jobs.",
+    "Experiments and related approaches": {
+        "lab": "Emulate jobs; record, profile and prioritize running ones.",
         "plan": "Plan which jobs share links, and when each sends.",
         "collectives": "Sum gradients with less traffic, and compare all-reduces.",
         "cluster": "Simulate whole clusters and their schedulers.",
@@ -50,7 +50,7 @@ SECTIONS = {
 EXIT_CODES = """\
   0    done
   1    failed while running
-  2    wrong usage: an option, an experiment's or a plan's file, an unusable run folder
+  2    wrong usage: an option, an input file or a run folder that can't be used
   3    this host lacks a capability, a kernel feature or a tool
   4    a name is taken, or something is still in use
   130  interrupted"""
@@ -70,7 +70,7 @@ ENVIRONMENT = """\
 )
 @click.version_option(__version__, prog_name="mltcp", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Make the network bursts of training jobs avoid each other, using TCP congestion control.
+    """Keep the network bursts of training jobs from colliding, using TCP congestion control.
 
     \b
     Examples:

@@ -33,8 +33,8 @@ from mltcp_tools.kernel.congestion_controls import NAMES, RECOMMENDED
     "--job",
     "jobs",
     metavar="NAME[=TARGET],…",
-    help="Jobs to try it on: attached ones, or a name and its processes (see `mltcp attach"
-    " --help`). Repeat a name for further targets.",
+    help="Jobs to measure: NAME of an attached job, or NAME=TARGET of any job (TARGET: see `mltcp"
+    " attach --help`). Repeat a name for further targets.",
     shell_complete=completing.JOBS,
 )
 @list_option(
@@ -65,8 +65,8 @@ from mltcp_tools.kernel.congestion_controls import NAMES, RECOMMENDED
     type=FRACTION,
     default="20%",
     metavar="SHARE",
-    help="Slowdown of a job at which its own congestion control is restored at once. The second"
-    " time ends the trial.",
+    help="Slowdown under MLTCP at which a job gets its own congestion control back at once. The"
+    " second such slowdown ends the trial.",
 )
 @shown_option(
     "--detection-time",
@@ -97,14 +97,16 @@ def command(
     """Measure on running jobs whether MLTCP makes their iterations shorter.
 
     Switches all jobs together between their own congestion control and MLTCP, in a balanced random
-    order, and times their iterations. Prints the difference with its 95 % interval, and advice.
-    Name all jobs that share a link. Takes 48 minutes by default. Needs root, and `mltcp load`.
+    order, and times their iterations. Prints the difference with its 95 % confidence interval, and
+    advice. Name all jobs that share a link; they need not be attached. Takes 48 minutes by default,
+    longer with long iterations. Needs root, and `mltcp load` first.
 
-    Rounds that something else disturbs are discarded and repeated. Everything is restored at the
-    end, also if the trial is killed. Exit code 1: the trial ended early.
+    Rounds that other traffic or programs disturb are discarded and repeated. The congestion
+    controls are restored at the end, also if the trial is killed. Exit code 1: the trial ended
+    early.
 
-    Sockets on other hosts keep their congestion control unless --host names all hosts of the jobs.
-    Each host's part of a job is then a row of its own, JOB@HOST.
+    Only the connections of this host are switched unless --host names all hosts of the jobs. Each
+    host's part of a job is then a row of its own, JOB@HOST.
     """
     from mltcp_tools.live.trial import text
     from mltcp_tools.live.trial.conduct import conduct
