@@ -73,12 +73,15 @@ static void refresh(const struct flow *flow, struct job *job, uint64_t now)
 	job->weight = flow->weights[moment->level] * job->fortune;
 }
 
-/* New speeds for all jobs of the chain, from now on. */
-static void refill(struct flow *flow, const struct list *chain, uint64_t now)
+/* New speeds for the job and all that short links join it to, from now on. */
+static void refill(struct flow *flow, uint32_t number, uint64_t now)
 {
+	const struct list *chain = &flow->chain;
+
+	find_chain(flow, number);
 	for (uint32_t i = 0; i < chain->count; i++)
 		refresh(flow, &flow->jobs[chain->items[i]], now);
-	fill_chain(flow, chain);
+	fill_chain(flow);
 	for (uint32_t i = 0; i < chain->count; i++) {
 		struct job *job = &flow->jobs[chain->items[i]];
 
@@ -182,7 +185,7 @@ static void begin_burst(struct flow *flow, uint32_t number, uint64_t now)
 	moment->burst = (moment->burst + 1) % LUCK_BURSTS;
 	draw_fortune(job);
 	enter(flow, number);
-	refill(flow, &flow->chains[job->chain], now);
+	refill(flow, number, now);
 }
 
 void stop_burst(struct flow *flow, uint32_t number, uint64_t now)
@@ -192,12 +195,9 @@ void stop_burst(struct flow *flow, uint32_t number, uint64_t now)
 	flow->jobs[number].moment.state = COMPUTING;
 	leave(flow, number);
 	/* Those that it slowed go faster, each chain that is left of its own. */
-	for (uint32_t i = 0; i < flow->near.count; i++) {
-		const struct job *job = &flow->jobs[flow->near.items[i]];
-
-		if (job->filled <= fills)
-			refill(flow, &flow->chains[job->chain], now);
-	}
+	for (uint32_t i = 0; i < flow->near.count; i++)
+		if (flow->jobs[flow->near.items[i]].filled <= fills)
+			refill(flow, flow->near.items[i], now);
 }
 
 void happen(struct flow *flow, uint32_t number, uint64_t now)
@@ -214,6 +214,6 @@ void happen(struct flow *flow, uint32_t number, uint64_t now)
 		stop_burst(flow, number, now);
 		end_phase(flow, number, now);
 	} else {
-		refill(flow, &flow->chains[job->chain], now);
+		refill(flow, number, now);
 	}
 }

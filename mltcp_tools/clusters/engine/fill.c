@@ -142,8 +142,9 @@ static uint32_t full_crossing(const struct flow *flow, const struct job *job)
 	return found;
 }
 
-void fill_chain(struct flow *flow, const struct list *chain)
+void fill_chain(struct flow *flow)
 {
+	const struct list *chain = &flow->chain;
 	struct job *only = &flow->jobs[chain->items[0]];
 
 	flow->counters.fills++;

@@ -73,18 +73,14 @@ void flow_free(struct flow *flow)
 		free(flow->links[i].jobs.items);
 		free(flow->links[i].senders.items);
 	}
-	for (uint32_t i = 0; i < flow->chain_count; i++)
-		free(flow->chains[i].items);
 	free_fill(&flow->fill);
 	free(flow->links);
 	free(flow->weights);
 	free(flow->jobs);
 	free(flow->free_jobs.items);
 	free(flow->heap.items);
-	free(flow->chains);
-	free(flow->free_chains.items);
+	free(flow->chain.items);
 	free(flow->near.items);
-	free(flow->stack.items);
 	free(flow->ended.items);
 	free(flow);
 }

@@ -46,7 +46,6 @@ struct job {
 		cycles; /* from when, how long one takes, and how many there are */
 	uint32_t mark;
 	uint32_t heap_place;
-	uint32_t chain, chain_place; /* components.c's, while it sends */
 	struct list shorts; /* components.c's, while it sends: its links that are short */
 	struct flow_job spec; /* with copies of its arrays */
 	uint32_t *all_links; /* each once, of all phases */
@@ -96,10 +95,7 @@ struct flow {
 	uint32_t job_count, job_room;
 	struct list free_jobs;
 	struct list heap; /* jobs, the one with the earliest event first */
-	struct list *chains; /* jobs that send and that short links join, in any order */
-	uint32_t chain_count, chain_room;
-	struct list free_chains;
-	struct list near, stack; /* scratch */
+	struct list chain, near; /* scratch: jobs that send and that short links join; those slowed */
 	struct list ended; /* jobs that are done and not yet told */
 	struct fill fill;
 	uint32_t mark;
@@ -119,10 +115,11 @@ void begin_phase(struct flow *flow, uint32_t job, uint64_t now);
 void stop_burst(struct flow *flow, uint32_t job, uint64_t now);
 uint64_t after(uint64_t now, double bytes, double rate);
 
-/* fill.c: shares of all jobs of a chain, by their weights. */
-void fill_chain(struct flow *flow, const struct list *chain);
+/* fill.c: shares of all jobs of the chain, by their weights. */
+void fill_chain(struct flow *flow);
 
-/* components.c: the job's burst begins; ends. */
+/* components.c: the job's chain is in flow->chain; its burst begins; ends, with those it slowed in near. */
+void find_chain(struct flow *flow, uint32_t number);
 void enter(struct flow *flow, uint32_t job);
 void leave(struct flow *flow, uint32_t job);
 
