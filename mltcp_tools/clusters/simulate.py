@@ -244,7 +244,6 @@ class ClusterSimulator:
                 lag_s=lag_s(job.model, self._topology, allocation),
                 seed=job.seed,
                 flows=job.model.flows,
-                slow=max(self._topology.slowness[server] for server in allocation),
             )
         )
         self._runs[number] = _Run(engine, phases, iterations)

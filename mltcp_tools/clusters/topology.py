@@ -15,7 +15,7 @@
         - {name: a1, ends: [a1, rack-1], rate: 50gbit}
         - {name: uplink-1, ends: [rack-1, spine], rate: 100gbit}
       servers:
-        - {name: a1, gpus: 8, speed: 0.5}     # nodes; speed: of their GPUs, 1 is a model's own
+        - {name: a1, gpus: 8}     # nodes of the network
       queue: 1MB
       rtt: 20us                 # of the empty network
 
@@ -57,12 +57,10 @@ MAX_SERVERS = 100_000
 
 @dataclass(frozen=True)
 class Server:
-    """gpus: how many. speed: of each, 1 is what models are described for. The name is a node of the
-    network, too."""
+    """gpus: how many. The name is a node of the network, too."""
 
     name: str
     gpus: int
-    speed: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +91,6 @@ class Topology:
     def gpus_of(self) -> npt.NDArray[np.int64]:
         """GPUs of each server."""
         return np.array([server.gpus for server in self.machines], dtype=np.int64)
-
-    @cached_property
-    def slowness(self) -> list[float]:
-        """Of each server: how many times as long as described its GPUs compute."""
-        return [1 / server.speed for server in self.machines]
 
     @cached_property
     def gpus(self) -> int:
@@ -254,9 +247,9 @@ def _read_any(section: Section, seed: int) -> Topology:
         if key not in _LINK_FIELDS:
             raise section.error("has no meaning where links are named.", key)
     machines = []
-    for each in section.sections("servers", ["name", "gpus", "speed"]):
+    for each in section.sections("servers", ["name", "gpus"]):
         name = each.get("name", job_name)
-        machines.append(Server(name, each.get("gpus", whole), each.get("speed", positive, 1.0)))
+        machines.append(Server(name, each.get("gpus", whole)))
     return Topology(
         Network(read_links(section)),
         tuple(machines),

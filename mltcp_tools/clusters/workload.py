@@ -166,8 +166,7 @@ def alone_s(model: Model, gpus: int, topology: Topology) -> float:
 
 def placed_s(model: Model, allocation: Mapping[int, int], topology: Topology) -> float:
     """Seconds of an iteration of the model on these GPUs, alone."""
-    slowest = max(topology.slowness[server] for server in allocation)
-    return model.compute_s * slowest + sending_s(model, allocation, topology)
+    return model.compute_s + sending_s(model, allocation, topology)
 
 
 def sending_s(model: Model, allocation: Mapping[int, int], topology: Topology) -> float:
@@ -300,8 +299,7 @@ def _completed(workload: Workload, unknown: Set[str], share: float | None) -> Wo
             sends_s = sending_s(job.model, place, topology)
             if not sends_s and job.took_s is not None:
                 # It sends nothing, so that only how long it ran counts.
-                slowest = max(topology.slowness[server] for server in place)
-                compute_s = job.took_s / max(1, round(job.took_s)) / slowest
+                compute_s = job.took_s / max(1, round(job.took_s))
             elif sends_s and share is not None:
                 shared.add(name)
                 compute_s = sends_s * (1 - share) / share

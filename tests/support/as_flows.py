@@ -53,11 +53,11 @@ def run(experiment: Experiment, jobs: Sequence[FlowJob], rule: Rule) -> list[flo
         ],
     )
     times: list[float] = []
-    for _ in [simulator.add(job, record=True) for job in jobs]:
+    for _ in [simulator.add(job) for job in jobs]:
         done = simulator.run(1e9)
         assert done is not None
-        table = simulator.iterations(done)
-        times += (table[:, 1] - table[:, 0]).tolist()
+        stats = simulator.stats(done)
+        times += [stats.mean_s] * stats.done
         simulator.remove(done)
     return times
 

@@ -111,7 +111,7 @@ void begin_phase(struct flow *flow, uint32_t number, uint64_t now)
 	uint64_t compute = spec->compute_ns[moment->row * spec->phases + moment->phase];
 
 	moment->state = COMPUTING;
-	moment->asked = now + (uint64_t)llround((double)compute * job->spec.slow);
+	moment->asked = now + compute;
 	if (!moment->phase && spec->period_ns)
 		moment->asked = take_slot(job, moment->asked);
 	set_at(flow, number, moment->asked + (spec->bytes[moment->phase] ? spec->lag_ns : 0));
@@ -123,8 +123,6 @@ static void end_iteration(struct flow *flow, uint32_t number, uint64_t now)
 	struct moment *moment = &job->moment;
 	struct flow_stats *stats = &job->stats;
 
-	if (job->record)
-		job->record[stats->done] = (struct flow_iteration){moment->began, now};
 	stats->done++;
 	stats->sum_ns += now - moment->began;
 	moment->phase = 0;

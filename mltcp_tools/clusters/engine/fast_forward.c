@@ -31,7 +31,7 @@ static uint64_t cycle(const struct job *job)
 	for (uint32_t i = 0; i < spec->rows * spec->phases; i++) {
 		uint32_t phase = i % spec->phases;
 
-		took += (uint64_t)llround((double)spec->compute_ns[i] * job->spec.slow);
+		took += spec->compute_ns[i];
 		if (spec->bytes[phase])
 			took = after(took + spec->lag_ns, (double)spec->bytes[phase],
 				     job->lone[phase]);
@@ -45,7 +45,7 @@ void consider_counting(struct flow *flow, uint32_t number, uint64_t now)
 	const struct moment *moment = &job->moment;
 
 	/* At the beginning of an iteration, before its first event. */
-	if (!flow->rule.count || job->record || job->spec.period_ns || job->ended || moment->row ||
+	if (!flow->rule.count || job->spec.period_ns || job->ended || moment->row ||
 	    moment->phase || moment->state != COMPUTING || moment->began != now ||
 	    !meets_nobody(flow, job))
 		return;

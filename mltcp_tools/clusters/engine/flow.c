@@ -23,8 +23,7 @@ struct flow *flow_new(uint32_t links, const double *rates, const double *packets
 	for (uint32_t i = 0; i < rule->levels; i++) {
 		double progress = (i + 0.5) / rule->levels;
 
-		flow->weights[i] = fmax(rule->floor,
-					pow(rule->intercept + rule->slope * progress, rule->power));
+		flow->weights[i] = pow(rule->intercept + rule->slope * progress, rule->power);
 	}
 	flow->links = must(calloc(links ? links : 1, sizeof(*flow->links)));
 	flow->link_count = links;
@@ -128,12 +127,12 @@ static uint32_t new_job(struct flow *flow)
 	return flow->job_count++;
 }
 
-uint32_t flow_add(struct flow *flow, const struct flow_job *spec, struct flow_iteration *record)
+uint32_t flow_add(struct flow *flow, const struct flow_job *spec)
 {
 	uint32_t number = new_job(flow), phases = spec->phases, crossings = spec->first[phases];
 	struct job *job = &flow->jobs[number];
 
-	*job = (struct job){.spec = *spec, .record = record};
+	*job = (struct job){.spec = *spec};
 	job->spec.compute_ns =
 		copied(spec->compute_ns, (size_t)spec->rows * phases, sizeof(*spec->compute_ns));
 	job->spec.bytes = copied(spec->bytes, phases, sizeof(*spec->bytes));

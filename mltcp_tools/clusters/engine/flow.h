@@ -18,7 +18,6 @@
 /* How links are shared: a weight is (intercept + slope * progress)^power. */
 struct flow_rule {
 	double intercept, slope, power;
-	double floor; /* the smallest weight */
 	double loss; /* of a full link that jobs share: times (their flows / its packets)^crowd */
 	double crowd;
 	uint32_t levels; /* steps in which progress is known, at least 1 */
@@ -44,16 +43,11 @@ struct flow_job {
 	double luck; /* standard deviation of its weight's logarithm */
 	uint32_t lasting; /* bursts for which a draw of it lasts, at least 1 */
 	double flows; /* connections that carry a burst */
-	double slow; /* factor on compute times */
 };
 
 /* Of iterations that are done. */
 struct flow_stats {
 	uint64_t done, sum_ns;
-};
-
-struct flow_iteration {
-	uint64_t start_ns, end_ns;
 };
 
 struct flow_counters {
@@ -70,8 +64,8 @@ struct flow *flow_new(uint32_t links, const double *rates, const double *packets
 		      const struct flow_rule *rule);
 void flow_free(struct flow *flow);
 
-/* A number for the job; record, if not NULL, has room for its iterations. */
-uint32_t flow_add(struct flow *flow, const struct flow_job *job, struct flow_iteration *record);
+/* A number for the job. */
+uint32_t flow_add(struct flow *flow, const struct flow_job *job);
 void flow_remove(struct flow *flow, uint32_t job);
 
 /* TimeShift from the next iteration on; period_ns 0: none. */

@@ -55,7 +55,6 @@ struct job {
 	uint64_t *
 		asks; /* of each of spec.crossings: the part of the link that it takes alone, WHOLE for all */
 	struct flow_stats stats;
-	struct flow_iteration *record;
 };
 
 struct link {
@@ -95,7 +94,8 @@ struct flow {
 	uint32_t job_count, job_room;
 	struct list free_jobs;
 	struct list heap; /* jobs, the one with the earliest event first */
-	struct list chain, near; /* scratch: jobs that send and that short links join; those slowed */
+	/* Scratch: jobs that send and that short links join; those that one of them slowed. */
+	struct list chain, near;
 	struct list ended; /* jobs that are done and not yet told */
 	struct fill fill;
 	uint32_t mark;

@@ -32,7 +32,7 @@ def _library() -> tuple[Any, Any]:
 class Rule:
     """The rule by which jobs share a link that is full.
 
-    A job's weight is (intercept + slope x progress)^power, at least `floor`, where progress is the
+    A job's weight is (intercept + slope x progress)^power, where progress is the
     share of its burst that is sent, in `levels` steps. loss: what a full link loses, times the
     power `crowd` of the flows on it per packet that it holds. luck: standard deviation of the
     logarithm by which the weight of a burst of one connection differs; of n, by the square root of
@@ -44,7 +44,6 @@ class Rule:
     intercept: float = 1.0
     slope: float = 0.0
     power: float = 1.0
-    floor: float = 1e-3
     levels: int = 1
     loss: float = 0.0
     crowd: float = 2.0
@@ -72,7 +71,7 @@ class FlowJob:
     iteration and phase, taken again from the first when used up; None: the phases' own. lag_s: from
     a burst's begin until it has its speed. period_s, due_s, slack_s: its time shifts, 0 for none,
     the first of them, and how late a burst may be and still take its slot. flows: connections that
-    carry a burst. slow: how many times as long it computes.
+    carry a burst.
     """
 
     phases: tuple[Phase, ...]
@@ -85,7 +84,6 @@ class FlowJob:
     slack_s: float = 0.0
     seed: int = 1
     flows: int = 1
-    slow: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,6 @@ class FlowSimulator:
             "intercept": rule.intercept,
             "slope": rule.slope,
             "power": rule.power,
-            "floor": rule.floor,
             "loss": rule.loss,
             "crowd": rule.crowd,
             "levels": rule.levels,
@@ -142,14 +139,13 @@ class FlowSimulator:
             ),
             self._lib.flow_free,
         )
-        self._records: dict[int, Any] = {}
 
     @property
     def now(self) -> float:
         """Seconds since the start."""
         return float(self._lib.flow_now(self._flow)) / NANOSECONDS
 
-    def add(self, job: FlowJob, *, record: bool = False) -> int:
+    def add(self, job: FlowJob) -> int:
         """Start the job at its start, or now if that has passed; returns its number."""
         new = self._ffi.new
         rows = job.compute_s
@@ -180,18 +176,12 @@ class FlowSimulator:
             "luck": self._rule.luck / math.sqrt(job.flows),
             "lasting": self._rule.lasting,
             "flows": job.flows,
-            "slow": job.slow,
         }
-        kept = new("struct flow_iteration[]", job.iterations) if record else self._ffi.NULL
-        number = int(self._lib.flow_add(self._flow, new("struct flow_job *", described), kept))
-        if record:
-            self._records[number] = kept
-        return number
+        return int(self._lib.flow_add(self._flow, new("struct flow_job *", described)))
 
     def remove(self, job: int) -> None:
         """Take a job away, done or not; its number may be given to another."""
         self._lib.flow_remove(self._flow, job)
-        self._records.pop(job, None)
 
     def time_shifts(self, job: int, period_s: float, due_s: float, slack_s: float) -> None:
         """Give the job time shifts from its next iteration on; a `period_s` of 0 takes them
@@ -220,12 +210,6 @@ class FlowSimulator:
             if found[place] > 0:
                 lost[link] = lost.get(link, 0.0) + found[place] / NANOSECONDS
         return lost
-
-    def iterations(self, job: int) -> npt.NDArray[np.float64]:
-        """Start and end, seconds, of each iteration of a recorded job: shape (iterations, 2)."""
-        done = self.stats(job).done
-        raw = self._ffi.buffer(self._records[job], done * 16)
-        return np.frombuffer(raw, dtype=np.uint64).reshape(done, 2) / NANOSECONDS
 
     def counters(self) -> dict[str, int]:
         """Events, fills, and iterations that were counted."""

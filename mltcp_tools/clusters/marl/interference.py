@@ -100,7 +100,6 @@ def sample(workload: Workload, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
             lag_s=lag_s(job.model, topology, placed),
             seed=job.seed,
             flows=job.model.flows,
-            slow=max(topology.slowness[server] for server in placed),
         )
         numbers.append(engine.add(flow))
     if not rows:

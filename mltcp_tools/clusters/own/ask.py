@@ -232,10 +232,10 @@ def _held_s(outcome: Outcome) -> float:
 
 
 def _computing_s(workload: Workload) -> float:
-    """GPU seconds that jobs compute, on the fastest servers."""
+    """GPU seconds that jobs compute,."""
     found = 0.0
     for job in workload.jobs:
         rows = job.compute_rows()
         each_s = job.model.compute_s if rows is None else float(rows.sum(axis=1).mean())
         found += each_s * job.iterations * job.gpus
-    return found * min(workload.topology.slowness)
+    return found

@@ -93,7 +93,7 @@ def facts(workload: Workload) -> Facts:
     span_s = float((starts + took).max() - arrivals.min())
     networks: list[float | None] = [None, None]
     if not workload.shared:
-        idle = np.maximum(0.0, held - _computing_s(jobs, topology.slowness))
+        idle = np.maximum(0.0, held - _computing_s(jobs))
         networks = [float(idle[which].sum() / own_s) for which in (several, leaves)]
     return Facts(
         len(jobs) + workload.parts[0],
@@ -113,16 +113,6 @@ def _servers(job: ClusterJob, gpus: int) -> int:
     return len(job.placement) or -(-job.gpus // gpus)
 
 
-def _computing_s(
-    jobs: Sequence[ClusterJob], slowness: Sequence[float]
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _computing_s(jobs: Sequence[ClusterJob]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """GPU seconds that each job computes."""
-    return np.array(
-        [
-            job.iterations
-            * job.model.compute_s
-            * max((slowness[server] for server, _ in job.placement), default=min(slowness))
-            * job.gpus
-            for job in jobs
-        ]
-    )
+    return np.array([job.iterations * job.model.compute_s * job.gpus for job in jobs])

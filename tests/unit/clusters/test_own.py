@@ -59,31 +59,17 @@ def _few_packets(monkeypatch: pytest.MonkeyPatch) -> None:
 CSV = "name,submitted,start,end,gpus,nodes,model,iterations\n"
 
 
-def test_servers_of_a_log_differ_in_size_and_speed(tmp_path: Path) -> None:
+def test_servers_of_a_log_differ_in_size(tmp_path: Path) -> None:
     lines = ["a,0,0,100,8,n1,m,100", "b,0,0,200,2,n2,m,100", "c,0,200,300,4,n1;n2,m,"]
     (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
     (tmp_path / "m.yaml").write_text("models: {m: {compute: 1s, size: 0B}}\n")
     (tmp_path / "topology.conf").write_text(CONF)
-    # topology.conf knows no speeds.
-    links = [{"name": n, "ends": [n, "s"], "rate": "1gbit"} for n in ("n1", "n2")]
-    servers = [{"name": "n1", "gpus": 8}, {"name": "n2", "gpus": 2, "speed": 0.5}]
-    cluster = {"cluster": {"links": links, "servers": servers}}
-    (tmp_path / "c.yaml").write_text(json.dumps(cluster))
-
-    def imported(kind: str, file: str) -> Workload:
-        options = ["--network", str(tmp_path / file), "--models", str(tmp_path / "m.yaml")]
-        options += ["--rate", "1gbit"] if kind == "topology" else []
-        data = tmp_path / "data.yaml"
-        ran = CliRunner().invoke(import_, [str(tmp_path / "log"), "-o", str(data), *options])
-        assert ran.exception is None, ran.exception
-        return parse_workload(data.read_text(), "w")
-
-    equal, slow = imported("topology", "topology.conf"), imported("cluster", "c.yaml")
-    for each in (equal, slow):
-        assert each.topology.gpus_of.tolist() == [8, 2]
-    took = [{c.job.name: c.predicted_s for c in compare(each, ())} for each in (equal, slow)]
-    assert took[0]["b"] == pytest.approx(took[0]["a"], rel=0.05)
-    assert took[1]["b"] == pytest.approx(2 * took[1]["a"], rel=0.05)
+    options = ["--network", str(tmp_path / "topology.conf"), "--rate", "1gbit"]
+    options += ["--models", str(tmp_path / "m.yaml"), "-o", str(tmp_path / "data.yaml")]
+    ran = CliRunner().invoke(import_, [str(tmp_path / "log"), *options])
+    assert ran.exception is None, ran.exception
+    found = parse_workload((tmp_path / "data.yaml").read_text(), "w")
+    assert found.topology.gpus_of.tolist() == [8, 2]
 
 
 def test_what_describes_a_network_is_not_said_in_two_ways(tmp_path: Path) -> None:
