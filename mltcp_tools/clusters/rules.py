@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The rules by which jobs share links under each treatment, as the flow simulator has it.
 
-The rules of reno, mltcp and mltcp_reno are fitted to the packet simulator
-(tests/bench/bench_flow_rules.py says how well they do). MLTCP's weight is its own F(progress) =
-slope x progress + intercept (MLTCP, section 3), with the published 1.75 and 0.25: next to it
-yielding changes little that a weight could say. What was fitted is `luck`, how unequal windows of
-equals are, and what a link loses when more flows fill it than its queue has room for. mltcp_reno
-only increases by F, which says less of its share: that is F to a power below 1, and its luck lasts,
-as a window that a job won stays larger for many bursts where nobody yields.
+Reno's and MLTCP's are fitted to the packet simulator (tests/bench/bench_flow_rules.py says how well
+they do): `luck`, how unequal windows of equals are, and what a link loses when more flows fill it
+than its queue has room for. MLTCP's weight is its F(progress) = slope x progress + intercept
+(MLTCP, section 3) to a power of 0.2: between servers, hosts send and receive at once, so that a
+round trip holds the queue of the way back and MLTCP hardly yields. Its windows are as unequal as
+Reno's, and stay so for 16 bursts.
 
 `rates` shares in proportion to F, as its additive increase is, without losses, and leaves the
 headroom of its law. `priorities` are strict: who has least left to send goes first, which on one
@@ -16,43 +15,30 @@ link is Sincronia's order. `fair` is what ideal fairness gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import Rule
-from mltcp_tools.lab.experiments.treatments import TREATMENTS as REGISTRY
-from mltcp_tools.lab.experiments.treatments import (
-    PrioritiesSettings,
-    RatesSettings,
-    Settings,
-    TimeShiftSettings,
-)
 
 FAIR = Rule("fair")
 RENO = Rule("reno", luck=0.81, loss=0.76, crowd=1.52)
-MLTCP = Rule("mltcp", intercept=0.25, slope=1.75, levels=16, luck=0.17, loss=1.93, crowd=1.68)
-MLTCP_RENO = replace(
-    MLTCP, name="mltcp_reno", power=0.384, luck=2.57, lasting=16, loss=1.41, crowd=2.19
+MLTCP = Rule(
+    "mltcp",
+    intercept=0.25,
+    slope=1.75,
+    power=0.2,
+    levels=16,
+    luck=0.81,
+    lasting=16,
+    loss=1.93,
+    crowd=1.68,
 )
-RATES = replace(MLTCP, name=RatesSettings.name, luck=0.05, loss=0.0, use=0.99)
-PRIORITIES = Rule(PrioritiesSettings.name, order=True)
-
-MEASURED = {"reno": RENO, "mltcp": MLTCP, "mltcp_reno": MLTCP_RENO}
-"""The rules that stand for a congestion control of the packet simulator."""
-
-TWO_WAY = {
-    "reno": RENO,
-    "mltcp": replace(MLTCP, name="mltcp, two ways", power=0.2, luck=0.81, lasting=16),
-}
-"""The same where hosts send and receive at once, as in all collectives between servers: there
-MLTCP hardly yields, as a round trip holds the queue of the way back, and gains less. Shares follow
-its F to a power of 0.2, and windows are as unequal as reno's and stay so for 16 bursts. Fitted to
-the packet simulator on rings, leaf-spine, pipeline and two-way."""
+RATES = Rule("rates", intercept=0.25, slope=1.75, levels=16, luck=0.05, use=0.99)
+PRIORITIES = Rule("priorities", order=True)
 UNTOLD = 0.1
-"""By how much of the iteration time that rule's gain over reno is off, at most, on networks that it
-wasn't fitted on, rounded up to whole per cent (tests/bench/bench_flow_rules.py). Smaller effects
-can't be told from no effect."""
+"""By how much of the iteration time MLTCP's gain over Reno is off, at most, on networks that its
+rule wasn't fitted on, rounded up to whole per cent (tests/bench/bench_flow_rules.py). Smaller
+effects can't be told from no effect."""
 
 
 @dataclass(frozen=True)
@@ -69,34 +55,14 @@ class Treatment:
     aggregated: bool = False
 
 
-_RENO, _MLTCP = Treatment("reno", RENO), Treatment("mltcp", TWO_WAY["mltcp"])
-_APPLIED: dict[type[Settings], Callable[[Treatment], Treatment]] = {
-    TimeShiftSettings: lambda base: replace(base, time_shifts=True),
-    RatesSettings: lambda base: replace(base, rule=RATES),
-    PrioritiesSettings: lambda base: replace(base, rule=PRIORITIES),
-}
-"""The effect of each treatment of a variant on jobs over a congestion control."""
-
-
-def _registered() -> Iterator[Treatment]:
-    """All treatments of variants that have a rule, over reno, and over mltcp where that still
-    decides who gets what."""
-    for name, settings in REGISTRY.items():
-        for base in (_RENO, _MLTCP) if settings in _APPLIED else ():
-            found = _APPLIED[settings](base)
-            if base is _RENO or found.rule is base.rule:
-                yield replace(found, name=name if base is _RENO else f"{base.name}+{name}")
-
-
 TREATMENTS = {
     each.name: each
     for each in (
-        Treatment("fair", FAIR),
-        _RENO,
-        _MLTCP,
-        *_registered(),
+        *(Treatment(rule.name, rule) for rule in (FAIR, RENO, MLTCP, RATES, PRIORITIES)),
+        Treatment("time_shifts", RENO, time_shifts=True),
+        Treatment("mltcp+time_shifts", MLTCP, time_shifts=True),
         Treatment("aggregation", RENO, aggregated=True),
-        replace(_MLTCP, name="mltcp+aggregation", aggregated=True),
+        Treatment("mltcp+aggregation", MLTCP, aggregated=True),
     )
 }
 

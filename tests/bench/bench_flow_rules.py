@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.as_flows import flow_job, flow_times, lag_s, run
 
 from mltcp_tools.clusters.engine.library import Phase, Rule
-from mltcp_tools.clusters.rules import FAIR, MEASURED, PRIORITIES, RATES, TWO_WAY
+from mltcp_tools.clusters.rules import FAIR, MLTCP, PRIORITIES, RATES, RENO
 from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.lab.emulator.job import compute_times
@@ -150,10 +150,9 @@ class Gain:
 
 
 def gains(cases: Iterable[Case]) -> list[Gain]:
-    """Return the gains of variants with rules that stand for MLTCP, where reno was run too."""
+    """Return the gains of variants with MLTCP's rule, where reno was run too."""
     cases = list(cases)
     reno = {case.experiment: case for case in cases if case.variant == "reno"}
-    names = {rule.name for rule in (*MEASURED.values(), *TWO_WAY.values())} - {"reno"}
     return [
         Gain(
             case.experiment,
@@ -163,7 +162,7 @@ def gains(cases: Iterable[Case]) -> list[Gain]:
             1 - case.flows_s / reno[case.experiment].flows_s,
         )
         for case in cases
-        if case.experiment in reno and case.rule in names
+        if case.experiment in reno and case.rule == MLTCP.name
     ]
 
 
@@ -220,7 +219,7 @@ def _contended(experiment: Experiment) -> list[Case]:
     cases = [
         _case(experiment, name, RATES_VARIANT, RATES),
         _case(experiment, name, PRIORITIES_VARIANT, PRIORITIES),
-        _case(summed, name, Variant("aggregation", "reno"), MEASURED["reno"]),
+        _case(summed, name, Variant("aggregation", "reno"), RENO),
     ]
     time_shifts = _time_shifts_case(experiment)
     return cases if time_shifts is None else [*cases, time_shifts]
@@ -252,7 +251,7 @@ def _time_shifts_case(experiment: Experiment) -> Case | None:
                 slack_s=SLACK * slot.period_s,
             )
         )
-    variant, rule = Variant(TimeShiftSettings.name, "reno"), MEASURED["reno"]
+    variant, rule = Variant(TimeShiftSettings.name, "reno"), RENO
     in_slots = dataclasses.replace(experiment, jobs=tuple(timed))
     return Case(
         experiment.name,
@@ -269,16 +268,15 @@ def rule_of(experiment: Experiment, variant: Variant) -> Rule | None:
     for."""
     if variant.name == ALONE:
         return FAIR
-    rules = MEASURED if _one_link(experiment) else TWO_WAY
     if variant.cc == "reno":
-        return rules["reno"]
+        return RENO
+    # MLTCP's rule is that of hosts that send and receive at once.
+    if _one_link(experiment):
+        return None
     if set(variant.parameters) - {"mechanisms"}:
         return None
     params = with_mechanisms(variant.params, variant.cc)
-    used = frozenset(params.mechanisms or ())
-    if used == {"increase"}:
-        return rules.get("mltcp_reno")
-    return rules["mltcp"] if used == {"increase", "yield"} else None
+    return MLTCP if frozenset(params.mechanisms or ()) == {"increase", "yield"} else None
 
 
 def _case(

@@ -10,10 +10,10 @@ import pytest
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase, Rule, Stats
-from mltcp_tools.clusters.rules import FAIR, MEASURED, MLTCP
+from mltcp_tools.clusters.rules import FAIR, RENO
 
 GBIT = 1e9
-F = MLTCP
+F = Rule("mltcp", intercept=0.25, slope=1.75, levels=16)
 
 
 def job(
@@ -40,8 +40,7 @@ def finished(simulator: FlowSimulator, count: int) -> dict[int, tuple[float, Sta
 
 
 def test_mltcp_separates_bursts_that_fit_next_to_each_other() -> None:
-    rule = Rule("mltcp", intercept=0.25, slope=1.75, levels=16)
-    simulator = FlowSimulator([GBIT], rule)
+    simulator = FlowSimulator([GBIT], F)
     late = {"start_s": 0.02}
     for fields in ({}, late):
         simulator.add(job(0.15, 12_500_000, {0: 1.0}, iterations=200, **fields))
@@ -98,7 +97,7 @@ def random_jobs(seed: int, links: int) -> list[FlowJob]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("rule", [FAIR, F, MEASURED["reno"]], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [FAIR, F, RENO], ids=lambda rule: rule.name)
 def test_counted_iterations_change_nothing(seed: int, rule: Rule) -> None:
     """To the nanosecond and the iteration, with jobs that leave, are looked at and changed."""
     found = []
@@ -197,7 +196,7 @@ def test_iterations_of_jobs_that_meet_nobody_are_counted() -> None:
 
 def test_the_same_seed_gives_the_same_and_another_does_not() -> None:
     def end(seed: int) -> float:
-        simulator = FlowSimulator([GBIT], MEASURED["reno"])
+        simulator = FlowSimulator([GBIT], RENO)
         for number in range(3):
             simulator.add(job(0.1, 12_500_000, {0: 1.0}, seed=seed + number))
         return max(end for end, _ in finished(simulator, 3).values())

@@ -12,7 +12,7 @@ from mltcp_tools.clusters.rules import UNTOLD
 @pytest.mark.parametrize("name", ["two-jobs", "unequal-jobs", "different-periods", "arrivals"])
 def test_iteration_times_are_within_their_limits(name: str) -> None:
     cases = validate([name])
-    assert {case.rule for case in cases} >= {"fair", "reno", "mltcp"}
+    assert {case.rule for case in cases} >= {"fair", "reno"}
     if name in CONTENDED:
         assert {case.variant for case in cases} >= {"rates", "priorities", "aggregation"}
     for case in cases:
@@ -28,5 +28,5 @@ def test_gains_on_unfitted_networks_err_as_documented() -> None:
 
 
 def test_a_mix_of_a_matrix_can_be_named() -> None:
-    (gain,) = gains(validate(["agreement/short-queue"]))
-    assert gain.experiment == "agreement/short-queue"
+    name = "agreement/short-queue"
+    assert {case.experiment for case in validate([name])} == {name}
