@@ -132,18 +132,11 @@ def _require(name: str, value: str | None, kind: Quantity) -> None:
 )
 @click.argument("data", type=click.Path(path_type=Path))
 @shown_option(
-    "--treatment",
-    "how",
-    type=click.Choice(["reno", "mltcp"]),
-    default="reno",
-    help="Congestion control that jobs run over now.",
-)
-@shown_option(
     "--draws", type=click.IntRange(2), default=5, help="Draws of paths and of random variation."
 )
 @output_file("Write one page of HTML.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def ask(data: Path, how: str, draws: int, output: Path | None, as_json: bool) -> None:
+def ask(data: Path, draws: int, output: Path | None, as_json: bool) -> None:
     """Compute what would help a recorded cluster.
 
     DATA is a file from `mltcp cluster import`. First come facts from the log itself: utilisation,
@@ -161,7 +154,6 @@ def ask(data: Path, how: str, draws: int, output: Path | None, as_json: bool) ->
         raise UsageError(f"{output.parent} is no folder to write the page to.")
     found = findings(
         data,
-        how,
         draws,
         said=lambda what: click.echo(f"{what}…", err=True),
         shown=lambda text: None if as_json else click.echo(text),

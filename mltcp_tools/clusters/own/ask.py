@@ -20,6 +20,7 @@ from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.own.conflicts import Conflict
 from mltcp_tools.clusters.own.facts import Facts
 from mltcp_tools.clusters.own.replay import (
+    BASE,
     Compared,
     by_start,
     error,
@@ -28,7 +29,7 @@ from mltcp_tools.clusters.own.replay import (
     simulated,
     trust,
 )
-from mltcp_tools.clusters.rules import UNTOLD, Treatment, treatment
+from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import SEEDS, Workload
 from mltcp_tools.lab.planning.network import Network
@@ -102,36 +103,32 @@ class Findings:
 
 def ask(
     workload: Workload,
-    base: str,
     error: float | None,
     draws: int = 5,
     said: Callable[[str], None] = lambda question: None,
     share: float | None = None,
 ) -> list[Answer]:
-    """All answers. base: the treatment that jobs have now. error: of predictions on this cluster,
-    None where nothing says. share: of communication, where the workload's jobs have an assumed
-    one."""
-    now = treatment(base)
-    ways = [_Way(each, now, draws) for each in plausible(workload, now)]
-    summed = treatment("mltcp+aggregation" if base == "mltcp" else "aggregation")
+    """All answers. error: of predictions on this cluster, None where nothing says. share: of
+    communication, where the workload's jobs have an assumed one."""
+    ways = [_Way(each, draws) for each in plausible(workload)]
     runs: Sequence[tuple[str, str, str, Callable[[_Way], list[float]]]] = (
         (
             "Place jobs better?",
             "below one leaf, or on idle uplinks",
             _unmoved(workload),
-            lambda way: way.saved("fifo", now),
+            lambda way: way.saved("fifo"),
         ),
         (
             "More uplinks?",
             "twice the rate between switches",
             _unwidened(workload),
-            lambda way: way.saved(way.stays, now, factor=2.0),
+            lambda way: way.saved(way.stays, factor=2.0),
         ),
         (
             "Sums in the network?",
             "switches add up gradients",
             _unmoved(workload),
-            lambda way: way.saved(way.stays, summed),
+            lambda way: way.saved(way.stays, "aggregation"),
         ),
     )
     answers = []
@@ -161,16 +158,16 @@ def ask(
 class _Way:
     """A workload as it is now, drawn several times; most: see Answer."""
 
-    def __init__(self, workload: Workload, now: Treatment, draws: int) -> None:
+    def __init__(self, workload: Workload, draws: int) -> None:
         self.stays = "replay" if any(job.placement for job in workload.jobs) else "fifo"
         short = shortened(by_start(workload))
         self._drawn = [_seeded(short, draw) for draw in range(1, draws + 1)]
-        ran = [simulated(each, self.stays, now, n) for n, each in enumerate(self._drawn, 1)]
+        ran = [simulated(each, self.stays, seed=n) for n, each in enumerate(self._drawn, 1)]
         self._held_s = [_held_s(each) for each in ran]
         computes_s = sum(_computing_s(each) for each in self._drawn)
         self.most = max(0.0, 1 - computes_s / sum(self._held_s))
 
-    def saved(self, policy: str, how: Treatment, factor: float = 1.0) -> list[float]:
+    def saved(self, policy: str, how: str = BASE, factor: float = 1.0) -> list[float]:
         """Of each draw the share of GPU hours, with uplinks `factor` times as fast."""
         return [
             1 - _held_s(simulated(_wider(each, factor), policy, how, n)) / held_s

@@ -25,7 +25,7 @@ from mltcp_tools.base.units import format_seconds
 from mltcp_tools.clusters.engine.library import Phase
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.models import Allocation, phases_of
-from mltcp_tools.clusters.own.replay import by_start, shortened
+from mltcp_tools.clusters.own.replay import BASE, by_start, shortened
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.policies.placing import fitting, shape
 from mltcp_tools.clusters.rules import treatment
@@ -91,12 +91,12 @@ class Conflict:
         return vars(self) | dict(zip(names, self.remedies, strict=True))
 
 
-def conflicts(workload: Workload, base: str, most: int = MOST) -> list[Conflict]:
-    """The worst of the workload's conflicts, under the treatment that jobs have now."""
+def conflicts(workload: Workload, most: int = MOST) -> list[Conflict]:
+    """The worst of the workload's conflicts."""
     whole = by_start(workload)
     short = shortened(whole)
     losses = Losses()
-    outcome = ClusterSimulator(short, policy("replay"), treatment(base), losses=losses).run()
+    outcome = ClusterSimulator(short, policy("replay"), treatment(BASE), losses=losses).run()
     factors = [
         job.iterations / own.iterations for job, own in zip(whole.jobs, short.jobs, strict=True)
     ]

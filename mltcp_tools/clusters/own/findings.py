@@ -13,40 +13,37 @@ from mltcp_tools.clusters.own.conflicts import conflicts
 from mltcp_tools.clusters.own.facts import facts
 from mltcp_tools.clusters.own.logs import read_log
 from mltcp_tools.clusters.own.replay import calibrated, compare, error, trust
-from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.workload import Workload, parse_workload
 from mltcp_tools.lab.planning.reading import read_text
 
 
 def findings(
     data: Path,
-    base: str,
     draws: int,
     said: Callable[[str], None] = lambda what: None,
     shown: Callable[[str], None] = lambda text: None,
 ) -> Findings:
-    """All about the workload in a file. base: the treatment that jobs have now. said: hears what is
-    worked out; shown: gets each part as text as soon as it is there."""
-    now = treatment(base)
+    """All about the workload in a file. said: hears what is worked out; shown: gets each part as
+    text as soon as it is there."""
     workload = _read(data, SHARES[0])
     unknown = bool(workload.shared)
-    workload, held_out = calibrated(workload, now)
+    workload, held_out = calibrated(workload)
     found = facts(workload)
     shown("".join(f"{each}\n" for each in found.sentences()))
     # Beside jobs whose communication is unknown nothing can be predicted, and where an iteration is
     # what a second of the job's time holds, its duration predicts itself.
     told = not unknown and "iteration" not in workload.assumed
-    compared = compare(workload, held_out, now) if told else []
+    compared = compare(workload, held_out) if told else []
     notes = [*page.unsaid(workload), *page.unexplained(compared)]
     shown(page.render_trust(trust(compared), notes))
     by_share = []
     for share in SHARES if unknown else (None,):
-        asked = workload if share is None else calibrated(_read(data, share), now)[0]
-        by_share.append(ask(asked, base, error(compared), draws, said, share))
+        asked = workload if share is None else calibrated(_read(data, share))[0]
+        by_share.append(ask(asked, error(compared), draws, said, share))
     answers = [answer for question in zip(*by_share, strict=True) for answer in question]
     shown(page.render_answers(answers))
     said("Conflicts")
-    worst = [] if unknown else conflicts(workload, base)
+    worst = [] if unknown else conflicts(workload)
     shown(page.render_conflicts(worst, found.gpu_hours, unknown))
     return Findings(found, notes, compared, answers, worst)
 

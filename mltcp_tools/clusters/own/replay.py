@@ -16,12 +16,12 @@ import numpy as np
 
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies import policy
-from mltcp_tools.clusters.rules import Treatment, treatment
+from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.workload import LEAST_COMPUTE, ClusterJob, Workload
 
 BASE = "reno"
-"""The congestion control that jobs are taken to run over where nothing else is said."""
+"""The congestion control that jobs are taken to run over."""
 JITTER = 0.03
 """Of computing, where a job doesn't say: without any, jobs would stay as they happen to begin, and
 keep out of each other's way or not for ever."""
@@ -91,14 +91,12 @@ def shortened(workload: Workload, iterations: int = 1_000_000, least: int = 20) 
     return replace(workload, jobs=tuple(jobs))
 
 
-def simulated(
-    workload: Workload, name: str = "replay", how: Treatment | None = None, seed: int = 1
-) -> Outcome:
-    """The outcome under a policy and a treatment, BASE where none is given."""
-    return ClusterSimulator(workload, policy(name, seed), how or treatment(BASE)).run()
+def simulated(workload: Workload, name: str = "replay", how: str = BASE, seed: int = 1) -> Outcome:
+    """The outcome under a policy and a treatment."""
+    return ClusterSimulator(workload, policy(name, seed), treatment(how)).run()
 
 
-def calibrated(workload: Workload, how: Treatment | None = None) -> tuple[Workload, set[str]]:
+def calibrated(workload: Workload) -> tuple[Workload, set[str]]:
     """The workload with computing times that fit observed iterations, where nobody gave them, and
     names of the jobs that nothing was fitted to."""
     observed = [
@@ -107,7 +105,7 @@ def calibrated(workload: Workload, how: Treatment | None = None) -> tuple[Worklo
     fitted = {job.name for job in _to_fit(workload)}
     for _ in range(_ROUNDS if fitted else 0):
         off: dict[str, list[float]] = defaultdict(list)
-        for each in compare(workload, set(), how):
+        for each in compare(workload, set()):
             if each.job.name in fitted:
                 missing_s = (each.observed_s - each.predicted_s) / each.job.iterations
                 off[each.job.model.name].append(missing_s)
@@ -119,7 +117,7 @@ def calibrated(workload: Workload, how: Treatment | None = None) -> tuple[Worklo
     return workload, {job.name for job in observed} - fitted
 
 
-def plausible(workload: Workload, how: Treatment | None = None) -> list[Workload]:
+def plausible(workload: Workload) -> list[Workload]:
     """The workload, and those with the shortest and the longest computing times, of those that
     nobody gave, that predict the observed jobs as well: on a saturated link many do."""
     own = {job.name for job in _to_fit(workload)}
@@ -128,7 +126,7 @@ def plausible(workload: Workload, how: Treatment | None = None) -> list[Workload
     for factors in (_FACTORS[:4], _FACTORS[:3:-1]) if times_s else ():
         for factor in factors:
             other = _computing(workload, {name: factor * each for name, each in times_s.items()})
-            off = [abs(e.ratio - 1) for e in compare(other, (), how) if e.job.name in own]
+            off = [abs(e.ratio - 1) for e in compare(other, ()) if e.job.name in own]
             if np.median(off) <= _FITS:
                 found.append(other)
                 break
@@ -155,13 +153,11 @@ def _computing(workload: Workload, times_s: Mapping[str, float]) -> Workload:
     return replace(workload, jobs=tuple(jobs))
 
 
-def compare(
-    workload: Workload, held_out: Iterable[str], how: Treatment | None = None
-) -> list[Compared]:
+def compare(workload: Workload, held_out: Iterable[str]) -> list[Compared]:
     """All jobs of which the log says how long they ran. A log of many iterations is simulated
     `shortened`, and times are as many times as long again."""
     short = shortened(by_start(workload))
-    ran = {done.name: done for done in simulated(short, how=how).jobs}
+    ran = {done.name: done for done in simulated(short).jobs}
     iterations = {job.name: job.iterations for job in short.jobs}
     held = set(held_out)
     found = []

@@ -29,7 +29,7 @@ from mltcp_tools.clusters.own.importing import (
 )
 from mltcp_tools.clusters.own.logs import read_log
 from mltcp_tools.clusters.own.replay import by_start, calibrated, compare, error, simulated, trust
-from mltcp_tools.clusters.rules import UNTOLD, treatment
+from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.workload import Workload, parse_workload, placed_s
 from mltcp_tools.lab.runs.run import load_run
@@ -342,7 +342,7 @@ def test_a_job_whose_place_is_taken_waits_for_it() -> None:
         f"  - {{name: j{n}, model: bert, gpus: 4, iterations: 10, placement: {{s1: 4}}}}\n"
         for n in range(2)
     )
-    first, second = simulated(parse_workload(text, "w"), how=treatment("fair")).jobs
+    first, second = simulated(parse_workload(text, "w"), how="fair").jobs
     assert second.start_s == pytest.approx(first.end_s)
 
 
@@ -480,7 +480,7 @@ jobs:
             f" start: {start_s}s, took: 200s, placement: {{s{first}: 4, s{second}: 4}}}}\n"
         )
     workload = parse_workload(text, "w")
-    worst = conflicts(workload, "reno")
+    worst = conflicts(workload)
     assert {each.jobs for each in worst} == {("a", "b")}
     assert {each.link for each in worst} <= {"leaf0.0", "leaf1.0"}
     assert worst[0].places == ("s1", "s2")
@@ -493,11 +493,11 @@ jobs:
     assert worst[0].remedies[1].startswith("by ")
     assert worst[0].mltcp_half > 0
     # What depends on a period isn't said where nobody gave one.
-    (first, *_) = conflicts(replace(workload, assumed=("iteration",)), "reno")
+    (first, *_) = conflicts(replace(workload, assumed=("iteration",)))
     assert (first.jobs, first.remedies[1:]) == (("a", "b"), ("needs iterations",) * 2)
     # Alone they lose nothing.
     apart = replace(workload, jobs=(workload.jobs[0], workload.jobs[2]))
-    assert conflicts(apart, "reno") == []
+    assert conflicts(apart) == []
 
 
 def imported(tmp_path: Path, lines: list[str], model: str, *words: str) -> str:
@@ -598,9 +598,9 @@ def test_an_unidentified_time_widens_the_interval() -> None:
     """On a full link iterations say little of computing: the answer covers the true time's."""
     seen = {job.running_s / 500 for job in simulated(saturated("compute: 40ms, ", 1.0)).jobs}
     took_s = sum(seen) / len(seen)
-    true = answers_of(saturated("compute: 40ms, ", took_s), "reno", None, draws=2)[1]
+    true = answers_of(saturated("compute: 40ms, ", took_s), None, draws=2)[1]
     workload, _ = calibrated(saturated("", took_s))
-    found = answers_of(workload, "reno", None, draws=2)[1]
+    found = answers_of(workload, None, draws=2)[1]
     assert true.saved is not None
     assert found.saved is not None
     assert abs(found.saved - true.saved) < found.half
