@@ -13,17 +13,15 @@ A file that isn't what it should be gives a UsageError with its line and field.
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.fapes.inference import Request
 from mltcp_tools.clusters.models import MODELS
-from mltcp_tools.clusters.own.entries import Clock, Row
+from mltcp_tools.clusters.own.entries import Clock, Row, text_of
 from mltcp_tools.clusters.topology import Topology, regular
 from mltcp_tools.clusters.workload import (
     SEEDS,
@@ -66,28 +64,6 @@ SIA_STEPS = {
 petuum/adaptdl's measured placements of one GPU; off by 1 to 5 % in the mean, yolov3 by 15 %."""
 
 
-class _Row(Row):
-    """A line of a trace."""
-
-    def number(self, name: str, least: float = 0.0) -> float:
-        """A number that is not below `least`."""
-        text = self.text(name)
-        try:
-            value = float(text)
-        except ValueError:
-            raise self.error(name, f"{text!r} is not a number") from None
-        if not math.isfinite(value) or value < least:
-            raise self.error(name, f"must be {least:g} or more, not {text}")
-        return value
-
-    def whole(self, name: str, least: int = 1) -> int:
-        """A whole number that is not below `least`."""
-        value = self.number(name, least)
-        if value != int(value):
-            raise self.error(name, f"must be a whole number, not {self.text(name)}")
-        return int(value)
-
-
 def read_jobs(spec: str, topology: Topology, seed: int = 1) -> tuple[ClusterJob, ...]:
     """Jobs from `KIND:FILE`; jobs larger than the cluster are refused. seed: of their luck."""
     kind, _, file = spec.partition(":")
@@ -111,32 +87,24 @@ def read_jobs(spec: str, topology: Topology, seed: int = 1) -> tuple[ClusterJob,
     return tuple(replace(job, arrival_s=job.arrival_s - first) for job in jobs)
 
 
-def _lines(file: str) -> list[str]:
-    try:
-        return Path(file).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UsageError(f"{file} can't be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{file} is not text, as a trace is.") from None
-
-
-def _table(file: str, needed: tuple[str, ...]) -> Iterator[_Row]:
-    lines = _lines(file)
-    header = next(csv.reader(lines[:1]), [])
+def _table(file: str, needed: tuple[str, ...]) -> Iterator[Row]:
+    reader, clock = csv.reader(text_of(Path(file)).splitlines()), Clock()
+    header = next(reader, [])
     for name in needed:
         if name not in header:
             raise UsageError(f"{file}:1: {name}: no column of that name.")
-    for number, fields in enumerate(csv.reader(lines[1:]), 2):
+    for fields in reader:
         if fields:
-            yield _Row(f"{file}:{number}", dict(zip(header, fields, strict=False)), Clock())
+            place = f"{file}:{reader.line_num}"
+            yield Row(place, dict(zip(header, fields, strict=False)), clock)
 
 
-def _sia(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
+def _sia(file: str, topology: Topology) -> Iterator[tuple[Row, ClusterJob]]:
     for row in _table(file, ("name", "time", "application", "num_replicas", "batch_size")):
         name = row.text("application")
         if name not in SIA_SAMPLES:
             raise row.error("application", f"{name!r} is not one of {', '.join(SIA_SAMPLES)}")
-        batch, gpus = row.whole("batch_size"), row.whole("num_replicas")
+        batch, gpus = row.count("batch_size", 1), row.count("num_replicas", 1)
         step_s, sample_s = SIA_STEPS[name]
         compute_s = step_s + sample_s * batch / gpus
         yield (
@@ -146,34 +114,34 @@ def _sia(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
                 replace(MODELS[name], compute_s=compute_s),
                 gpus,
                 max(1, round(SIA_SAMPLES[name] / batch)),
-                row.number("time"),
+                row.time("time"),
             ),
         )
 
 
-def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
+def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[Row, ClusterJob]]:
     needed = ("job_id", "submit_time", "model_name", "num_gpu", "duration", "iteration")
     for row in _table(file, needed):
         name = row.text("model_name")
         if name not in ELASTICFLOW_MODELS:
             raise row.error("model_name", f"{name!r} is not one of {', '.join(ELASTICFLOW_MODELS)}")
-        iterations = row.whole("iteration")
+        iterations = row.count("iteration", 1)
         model = require_model(ELASTICFLOW_MODELS[name], MODELS)
         job = ClusterJob(
             row.text("job_id"),
             model,
-            row.whole("num_gpu"),
+            row.count("num_gpu", 1),
             iterations,
-            row.number("submit_time"),
+            row.time("submit_time"),
         )
         # The trace knows how long an iteration took; what isn't communication is computing.
-        took_s = row.number("duration", 1e-3) / iterations
+        took_s = row.time("duration") / iterations
         sending_s = isolated_iteration_s(job, topology) - model.compute_s
         compute_s = max(took_s - sending_s, took_s / 2)
         yield row, replace(job, model=replace(model, compute_s=compute_s))
 
 
-_Reader = Callable[[str, Topology], Iterator[tuple[_Row, ClusterJob]]]
+_Reader = Callable[[str, Topology], Iterator[tuple[Row, ClusterJob]]]
 _READERS: dict[str, _Reader] = {"sia": _sia, "elasticflow": _elasticflow}
 _ARRIVALS = {"sia": "time", "elasticflow": "submit_time"}
 _GPUS = {"sia": "num_replicas", "elasticflow": "num_gpu"}
@@ -185,20 +153,14 @@ def read_requests(spec: str) -> tuple[Request, ...]:
     if kind != "azure" or not file:
         raise UsageError(f"{spec!r} names no trace of requests; write azure:FILE.")
     requests: list[Request] = []
-    first: datetime | None = None
+    first_s = 0.0
     for row in _table(file, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")):
-        stamp = row.text("TIMESTAMP")
-        try:
-            at = datetime.fromisoformat(stamp[:26])
-        except ValueError:
-            raise row.error("TIMESTAMP", f"{stamp!r} is not a timestamp") from None
-        first = first or at
-        arrival_s = (at - first).total_seconds()
-        if requests and arrival_s < requests[-1].arrival_s:
+        at_s = row.time("TIMESTAMP")
+        first_s = at_s if not requests else first_s
+        if requests and at_s - first_s < requests[-1].arrival_s:
             raise row.error("TIMESTAMP", "earlier than the line before, so out of order")
-        requests.append(
-            Request(arrival_s, row.whole("ContextTokens", 0), row.whole("GeneratedTokens", 0))
-        )
+        tokens = row.count("ContextTokens"), row.count("GeneratedTokens")
+        requests.append(Request(at_s - first_s, *tokens))
     if not requests:
         raise UsageError(f"{file}:1: the trace has no request.")
     return tuple(requests)

@@ -123,12 +123,12 @@ class Row:
         text = self.fields.get(name) or ""
         return "".join(each if each.isprintable() else " " for each in text).strip()
 
-    def count(self, name: str) -> int:
-        """Return a whole number."""
+    def count(self, name: str, least: int = 0) -> int:
+        """Return a whole number of that or more."""
         text = self.text(name)
         # Data frames write whole numbers as 8.0 where some are missing.
-        if not re.fullmatch(r"[0-9]{1,9}(\.0*)?", text):
-            raise self.error(name, f"must be a whole number, not {text!r}")
+        if not re.fullmatch(r"[0-9]{1,9}(\.0*)?", text) or int(float(text)) < least:
+            raise self.error(name, f"must be a whole number of {least} or more, not {text!r}")
         return int(float(text))
 
     def times(self, submitted: str, start: str, end: str) -> tuple[float, float, float]:

@@ -173,9 +173,7 @@ def _plain(row: Row) -> LoggedJob:
     job = row.job("name", times, gpus, _placement(row, "nodes", gpus))
     iterations = None
     if row.known("iterations"):
-        iterations = row.count("iterations")
-        if not iterations:
-            raise row.error("iterations", "must be 1 or more")
+        iterations = row.count("iterations", 1)
     elif text := row.known("iteration"):
         try:
             each_s = float(text)

@@ -270,7 +270,7 @@ def test_names_of_any_kind_come_through(tmp_path: Path) -> None:
         ("{" * 100_000, "is not a list of Kubernetes objects"),
         (CSV + "a,0,1,9,-8,,m,1\n", "2: gpus: must be a whole number"),
         (CSV + "a,0,1,9,1,n1;n2,m,1\n", "2: nodes: 2 of them, and 1 GPU\\."),
-        (CSV + "a,0,1,9,8,,m,0\n", "2: iterations: must be 1"),
+        (CSV + "a,0,1,9,8,,m,0\n", "2: iterations: must be a whole number of 1 or more"),
         ("\n", "log is empty; it needs"),
         ('{"items": [{"kind": "PyTorchJob"}]}', "items.0.: kind PyTorchJob is no Workload and no"),
     ],
