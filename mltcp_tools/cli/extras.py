@@ -14,7 +14,6 @@ _BROUGHT = {
     "networkx": "plan",
     "prometheus_client": "metrics",
     "ray": "ray",
-    "scapy": "capture",
     "scipy": "clusters",
     "torch": "collectives",
 }

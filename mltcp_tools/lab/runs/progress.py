@@ -4,25 +4,26 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Self, TextIO
+from typing import Self, TextIO
 
 from tqdm import tqdm
 
 
-class Bar:
-    """A bar of tqdm's, shown on a terminal only. A context manager.
+class Progress:
+    """Counts iterations over all variants of a run; a context manager.
 
-    stream: where it is drawn, the standard error output unless told. options: of tqdm.
+    The bar is drawn on a terminal only. stream: where, the standard error output unless told.
     """
 
-    def __init__(self, stream: TextIO | None = None, **options: Any) -> None:
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._bar = tqdm(
             file=self._stream,
             disable=not self._stream.isatty(),
             dynamic_ncols=True,
             leave=False,
-            **options,
+            total=total,
+            unit="it",
         )
 
     def __enter__(self) -> Self:
@@ -30,13 +31,6 @@ class Bar:
 
     def __exit__(self, *_: object) -> None:
         self._bar.close()
-
-
-class Progress(Bar):
-    """Counts iterations over all variants of a run."""
-
-    def __init__(self, total: int, stream: TextIO | None = None) -> None:
-        super().__init__(stream, total=total, unit="it")
 
     def begin(self, title: str) -> None:
         """A variant begins."""

@@ -81,7 +81,6 @@ def test_another_package_is_our_mistake(lacking, capsys, package):
     ("package", "extra", "arguments"),
     [
         ("numpy", "report", ["report", "nowhere"]),
-        ("scapy", "capture", ["lab", "profile", "--pcap", __file__]),
         ("torch", "collectives", ["collectives", "bench"]),
         ("torch", "marl", ["cluster", "marl", "nowhere.yaml"]),
     ],
