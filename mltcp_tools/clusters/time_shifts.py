@@ -16,9 +16,9 @@ from mltcp_tools.lab.planning.affinity import JOB, Members, affinity_graph, comp
 from mltcp_tools.lab.planning.circle import make_circle
 from mltcp_tools.lab.planning.cluster import plan_cluster
 from mltcp_tools.lab.planning.network import Link
+from mltcp_tools.lab.planning.profile import Phase as Burst
+from mltcp_tools.lab.planning.profile import Profile
 from mltcp_tools.lab.planning.topology import Cluster, Placement
-from mltcp_tools.lab.profiling.profile import Phase as Burst
-from mltcp_tools.lab.profiling.profile import Profile
 
 ANGLE_DEG = 15.0
 TOLERANCE = 0.02

@@ -24,8 +24,8 @@ from mltcp_tools.clusters.own.logs import Log
 from mltcp_tools.clusters.own.slurm import read_topology
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import parse_cluster
+from mltcp_tools.lab.planning.profile import Phase, Profile
 from mltcp_tools.lab.planning.reading import read_source, read_text
-from mltcp_tools.lab.profiling.profile import Phase, Profile
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.runs.described import DescribedExperiment
@@ -86,7 +86,7 @@ def recorded(path: Path, log: Log) -> tuple[dict[str, Any], Log]:
 
     A job of the log that was recorded under its name has as many iterations as fit its time.
     """
-    from mltcp_tools.lab.profiling.from_run import profiles_of_run
+    from mltcp_tools.lab.planning.from_run import profiles_of_run
     from mltcp_tools.lab.runs.run import load_run
 
     run = load_run(path)

@@ -7,7 +7,7 @@ alone: needs no root, no kernel feature and no backend.
 
     from mltcp_tools.lab.analysis import load_run
     from mltcp_tools.lab.planning.link import score_link
-    from mltcp_tools.lab.profiling.from_run import profiles_of_run
+    from mltcp_tools.lab.planning.from_run import profiles_of_run
 
     profiles = profiles_of_run(load_run("runs/four-jobs-…"))
     plan = score_link(profiles, capacity_bps=200e6)

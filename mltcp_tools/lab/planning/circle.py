@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.lab.profiling.profile import Floats, Profile
+from mltcp_tools.lab.planning.profile import Floats, Profile
 
 MAX_STEPS = 200_000
 

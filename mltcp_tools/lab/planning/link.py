@@ -11,9 +11,9 @@ from typing import Any
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.planning.circle import Circle, make_circle
 from mltcp_tools.lab.planning.directions import THERE, directions
+from mltcp_tools.lab.planning.profile import Profile, require_jobs
 from mltcp_tools.lab.planning.rotations import Problem
 from mltcp_tools.lab.planning.search import ANGLE_DEG, TOLERANCE, Optimum, optimise
-from mltcp_tools.lab.profiling.profile import Profile, require_jobs
 
 SCHEMA = "mltcp-plan-link/1"
 

@@ -27,7 +27,7 @@ from mltcp_tools.base.document import Section, read_section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import parse_bytes, parse_rate, parse_seconds
 from mltcp_tools.base.values import whole
-from mltcp_tools.lab.profiling.profile import Phase, Profile, require_jobs
+from mltcp_tools.lab.planning.profile import Phase, Profile, require_jobs
 
 MAX_COUNT = 10_000
 JOB_FIELDS = ("name", "count", "period", "phases", "back")
@@ -40,8 +40,8 @@ def read_source(path: Path, variant: str | None = None) -> tuple[list[Profile], 
     variant: of the run, see `profiles_of_run`.
     """
     if path.is_dir():
-        # pandas, which YAML needs no more than captures do
-        from mltcp_tools.lab.profiling.from_run import profiles_of_run
+        # pandas, which a YAML file does not need
+        from mltcp_tools.lab.planning.from_run import profiles_of_run
         from mltcp_tools.lab.runs.run import load_run
 
         run = load_run(path)

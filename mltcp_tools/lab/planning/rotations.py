@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.lab.profiling.profile import Floats
+from mltcp_tools.lab.planning.profile import Floats
 
 Ints = npt.NDArray[np.int64]
 

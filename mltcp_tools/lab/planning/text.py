@@ -11,7 +11,7 @@ from typing import Any
 from mltcp_tools.base.cells import WIDTH, clip, table
 from mltcp_tools.base.units import format_bytes, format_rate, format_seconds
 from mltcp_tools.lab.planning.link import LinkPlan
-from mltcp_tools.lab.profiling.profile import Phase, Profile
+from mltcp_tools.lab.planning.profile import Phase, Profile
 
 
 def profiles_json(profiles: Sequence[Profile]) -> dict[str, Any]:

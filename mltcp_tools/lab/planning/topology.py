@@ -28,8 +28,8 @@ from itertools import pairwise
 
 from mltcp_tools.base.document import Section, read_section
 from mltcp_tools.lab.planning.network import Link, Network, read_links, read_names
+from mltcp_tools.lab.planning.profile import Profile, require_jobs
 from mltcp_tools.lab.planning.reading import job_name, read_jobs
-from mltcp_tools.lab.profiling.profile import Profile, require_jobs
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ from mltcp_tools.lab.experiments.tasks import Task
 from mltcp_tools.lab.experiments.treatments import TimeShiftSettings
 from mltcp_tools.lab.experiments.variants import ALONE, Variant
 from mltcp_tools.lab.planning.cluster import PlacementPlan, plan_cluster
+from mltcp_tools.lab.planning.from_run import profiles_of_run
 from mltcp_tools.lab.planning.network import PAYLOAD, Link
+from mltcp_tools.lab.planning.profile import Profile
 from mltcp_tools.lab.planning.topology import Cluster, Placement
-from mltcp_tools.lab.profiling.from_run import profiles_of_run
-from mltcp_tools.lab.profiling.profile import Profile
 from mltcp_tools.lab.runs.folder import PLAN, PLAN_SCHEMA
 from mltcp_tools.lab.runs.run import load_run
 

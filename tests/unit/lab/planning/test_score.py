@@ -20,9 +20,9 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.lab.planning.circle import common_multiple, make_circle
 from mltcp_tools.lab.planning.link import score_link
+from mltcp_tools.lab.planning.profile import Phase, Profile
 from mltcp_tools.lab.planning.rotations import Problem, SharedLink, turned
 from mltcp_tools.lab.planning.search import centre, descend, try_all
-from mltcp_tools.lab.profiling.profile import Phase, Profile
 
 
 def one_phase(name: str, period_s: float, share: float, rate_bps: float = 1e9) -> Profile:

@@ -15,7 +15,7 @@ from support.watched_backend import WatchedBackend, event
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import IterationEvent, Job
 from mltcp_tools.lab.analysis import load_run, summarise
-from mltcp_tools.lab.profiling.from_run import profiles_of_run
+from mltcp_tools.lab.planning.from_run import profiles_of_run
 from mltcp_tools.live.observe.iterations import JobIterations
 from mltcp_tools.live.observe.record import record
 

@@ -18,6 +18,7 @@ from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import tasks_of
 from mltcp_tools.lab.experiments.variants import ALONE
+from mltcp_tools.lab.planning.profile import Phase, Profile
 from mltcp_tools.lab.planning.variants import (
     PAYLOAD,
     VariantPlan,
@@ -25,7 +26,6 @@ from mltcp_tools.lab.planning.variants import (
     plan_variants,
     write_plans,
 )
-from mltcp_tools.lab.profiling.profile import Phase, Profile
 from mltcp_tools.lab.testbed.treatments import check_treatments
 from mltcp_tools.lab.testbed.treatments.time_shifts import TimeShiftsSession
 

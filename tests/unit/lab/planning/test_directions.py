@@ -12,9 +12,9 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.lab.planning.cluster import plan_cluster
 from mltcp_tools.lab.planning.link import score_link
+from mltcp_tools.lab.planning.profile import Phase, Profile
 from mltcp_tools.lab.planning.reading import parse_profiles, write_profiles
 from mltcp_tools.lab.planning.topology import parse_cluster
-from mltcp_tools.lab.profiling.profile import Phase, Profile
 
 LINK = 100e6
 

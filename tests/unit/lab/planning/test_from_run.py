@@ -12,7 +12,7 @@ from support.run_folders import BYTES, LONE_COMM_S, experiment, make_run
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
 from mltcp_tools.lab.analysis import load_run
-from mltcp_tools.lab.profiling.from_run import profiles_of_run
+from mltcp_tools.lab.planning.from_run import profiles_of_run
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.05, 0.1])
