@@ -84,7 +84,6 @@ class ClusterSimulator:
         policy: Policy,
         treatment: Treatment,
         *,
-        count: bool = True,
         needs: Iterable[tuple[float, int]] = (),
         losses: Losses | None = None,
         said: Callable[[int], None] = lambda done: None,
@@ -99,7 +98,6 @@ class ClusterSimulator:
             self._topology.rates_bps,
             treatment.rule,
             packets=self._topology.packets,
-            count=count,
         )
         self._free = self._topology.gpus_of.copy()
         self._up = np.ones(self._topology.servers, dtype=bool)

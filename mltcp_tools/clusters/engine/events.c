@@ -86,7 +86,7 @@ static void refill(struct flow *flow, uint32_t number, uint64_t now)
 		struct job *job = &flow->jobs[chain->items[i]];
 
 		job->moment.rate = job->share;
-		job->filled = flow->counters.fills;
+		job->filled = flow->fills;
 		set_next(flow, chain->items[i], now, chain->count == 1);
 	}
 }
@@ -180,7 +180,7 @@ static void begin_burst(struct flow *flow, uint32_t number, uint64_t now)
 	moment->rate = 0;
 	moment->level = 0;
 	job->full = NONE;
-	moment->burst = (moment->burst + 1) % LUCK_BURSTS;
+	moment->burst++;
 	draw_fortune(job);
 	enter(flow, number);
 	refill(flow, number, now);
@@ -188,7 +188,7 @@ static void begin_burst(struct flow *flow, uint32_t number, uint64_t now)
 
 void stop_burst(struct flow *flow, uint32_t number, uint64_t now)
 {
-	uint64_t fills = flow->counters.fills;
+	uint64_t fills = flow->fills;
 
 	flow->jobs[number].moment.state = COMPUTING;
 	leave(flow, number);
@@ -202,7 +202,6 @@ void happen(struct flow *flow, uint32_t number, uint64_t now)
 {
 	struct job *job = &flow->jobs[number];
 
-	flow->counters.events++;
 	if (job->moment.state == COMPUTING) {
 		if (job->spec.bytes[job->moment.phase])
 			begin_burst(flow, number, now);

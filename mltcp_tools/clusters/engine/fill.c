@@ -147,7 +147,7 @@ void fill_chain(struct flow *flow)
 	const struct list *chain = &flow->chain;
 	struct job *only = &flow->jobs[chain->items[0]];
 
-	flow->counters.fills++;
+	flow->fills++;
 	if (chain->count == 1) {
 		only->share = only->lone[only->moment.phase];
 		only->full = NONE;

@@ -41,9 +41,7 @@ static void free_job(struct job *job)
 	free((void *)job->spec.first);
 	free((void *)job->spec.link);
 	free((void *)job->spec.crossings);
-	free(job->all_links);
 	free(job->lone);
-	free(job->most);
 	free(job->asks);
 	free(job->lost_ns);
 	free(job->shorts.items);
@@ -68,10 +66,8 @@ void flow_free(struct flow *flow)
 {
 	for (uint32_t i = 0; i < flow->job_count; i++)
 		free_job(&flow->jobs[i]);
-	for (uint32_t i = 0; i < flow->link_count; i++) {
-		free(flow->links[i].jobs.items);
+	for (uint32_t i = 0; i < flow->link_count; i++)
 		free(flow->links[i].senders.items);
-	}
 	free_fill(&flow->fill);
 	free(flow->links);
 	free(flow->weights);
@@ -91,8 +87,6 @@ static void measure(struct flow *flow, struct job *job)
 	uint32_t total = spec->first[spec->phases];
 
 	job->lone = must(calloc(spec->phases, sizeof(*job->lone)));
-	job->all_links = must(calloc(total ? total : 1, sizeof(*job->all_links)));
-	job->most = must(calloc(total ? total : 1, sizeof(*job->most)));
 	job->asks = must(calloc(total ? total : 1, sizeof(*job->asks)));
 	job->lost_ns = must(calloc(total ? total : 1, sizeof(*job->lost_ns)));
 	for (uint32_t phase = 0; phase < spec->phases; phase++) {
@@ -104,14 +98,8 @@ static void measure(struct flow *flow, struct job *job)
 		job->lone[phase] = lone < INFINITY ? lone : 0x1p60;
 		for (uint32_t i = spec->first[phase]; i < spec->first[phase + 1]; i++) {
 			double part = lone * spec->crossings[i] / flow->links[spec->link[i]].rate;
-			uint32_t at = 0;
 
 			job->asks[i] = (uint64_t)llround(part * (double)WHOLE);
-			while (at < job->link_count && job->all_links[at] != spec->link[i])
-				at++;
-			if (at == job->link_count)
-				job->all_links[job->link_count++] = spec->link[i];
-			job->most[at] = fmax(job->most[at], lone * spec->crossings[i]);
 		}
 	}
 }
@@ -144,8 +132,6 @@ uint32_t flow_add(struct flow *flow, const struct flow_job *spec)
 	job->moment.due = spec->due_ns;
 	heap_add(flow, number);
 	begin_phase(flow, number, job->moment.began);
-	placed(flow, number);
-	consider_counting(flow, number, job->moment.began);
 	return number;
 }
 
@@ -153,10 +139,8 @@ void flow_remove(struct flow *flow, uint32_t number)
 {
 	struct job *job = &flow->jobs[number];
 
-	bring_up(flow, number, flow->now);
 	if (job->moment.state == SENDING)
 		stop_burst(flow, number, flow->now);
-	unplaced(flow, number);
 	heap_remove(flow, number);
 	drop(&flow->ended, number);
 	free_job(job);
@@ -166,7 +150,6 @@ void flow_remove(struct flow *flow, uint32_t number)
 void flow_time_shifts(struct flow *flow, uint32_t number, uint64_t period_ns, uint64_t due_ns,
 		      uint64_t slack_ns)
 {
-	bring_up(flow, number, flow->now);
 	flow->jobs[number].spec.period_ns = period_ns;
 	flow->jobs[number].spec.slack_ns = slack_ns;
 	flow->jobs[number].moment.due = due_ns;
@@ -194,11 +177,7 @@ int64_t flow_run(struct flow *flow, uint64_t until)
 		if (next > until || next == NEVER || (flow->ended.count && next > flow->now))
 			break;
 		flow->now = next;
-		if (flow->jobs[first].counting)
-			bring_up(flow, first, next);
-		else
-			happen(flow, first, next);
-		consider_counting(flow, first, next);
+		happen(flow, first, next);
 	}
 	if (flow->ended.count)
 		return take_ended(flow);
@@ -211,22 +190,15 @@ uint64_t flow_now(const struct flow *flow)
 	return flow->now;
 }
 
-void flow_stats(struct flow *flow, uint32_t number, struct flow_stats *stats)
+void flow_stats(const struct flow *flow, uint32_t number, struct flow_stats *stats)
 {
-	bring_up(flow, number, flow->now);
 	*stats = flow->jobs[number].stats;
 }
 
-void flow_lost(struct flow *flow, uint32_t number, double *lost_ns)
+void flow_lost(const struct flow *flow, uint32_t number, double *lost_ns)
 {
 	const struct job *job = &flow->jobs[number];
 	uint32_t crossings = job->spec.first[job->spec.phases];
 
-	bring_up(flow, number, flow->now);
 	memcpy(lost_ns, job->lost_ns, crossings * sizeof(*lost_ns));
-}
-
-void flow_counters(const struct flow *flow, struct flow_counters *counters)
-{
-	*counters = flow->counters;
 }

@@ -5,8 +5,7 @@
  * A job computes, then sends what its phase says over all links of that phase at the same speed, as
  * a ring does whose steps wait for each other. Between two events every speed is constant: weighted
  * max-min shares (fill.c). An event concerns only jobs that a chain of short links joins to its own
- * (components.c). A job none of whose links could be short repeats itself: its iterations are counted,
- * not simulated (fast_forward.c).
+ * (components.c).
  *
  * Times are nanoseconds since the start, sizes bytes, speeds bytes per nanosecond.
  */
@@ -21,7 +20,6 @@ struct flow_rule {
 	double loss; /* of a full link that jobs share: times (their flows / its packets)^crowd */
 	double crowd;
 	uint32_t levels; /* steps in which progress is known, at least 1 */
-	uint32_t count; /* 1: iterations of jobs that meet nobody are counted, not simulated */
 	uint32_t order; /* 1: who has least to send goes first, whatever the weights */
 };
 
@@ -50,10 +48,6 @@ struct flow_stats {
 	uint64_t done, sum_ns;
 };
 
-struct flow_counters {
-	uint64_t events, fills, counted;
-};
-
 struct flow;
 
 /*
@@ -75,9 +69,8 @@ void flow_time_shifts(struct flow *flow, uint32_t job, uint64_t period_ns, uint6
 /* Go on until then, or until a job is done: its number, or -1. */
 int64_t flow_run(struct flow *flow, uint64_t until_ns);
 uint64_t flow_now(const struct flow *flow);
-void flow_stats(struct flow *flow, uint32_t job, struct flow_stats *stats);
+void flow_stats(const struct flow *flow, uint32_t job, struct flow_stats *stats);
 /* Nanoseconds that the job's bursts took longer than alone, by the crossing that was full. */
-void flow_lost(struct flow *flow, uint32_t job, double *lost_ns);
-void flow_counters(const struct flow *flow, struct flow_counters *counters);
+void flow_lost(const struct flow *flow, uint32_t job, double *lost_ns);
 
 #endif

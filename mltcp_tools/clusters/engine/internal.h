@@ -11,7 +11,6 @@
 #define NEVER UINT64_MAX
 #define NONE UINT32_MAX
 #define WHOLE (UINT64_C(1) << 32) /* a link's rate: whole numbers add up the same in any order */
-#define LUCK_BURSTS 64 /* after so many bursts a job's luck repeats */
 
 enum state { COMPUTING, SENDING };
 
@@ -41,17 +40,11 @@ struct job {
 	uint32_t full; /* the crossing that keeps it from its rate alone, NONE: no one does */
 	double *lost_ns; /* of each crossing, since it began: what it cost as the full one */
 	bool ended;
-	bool counting; /* it meets nobody: whole cycles of its rows are added */
-	uint64_t since, cycle_ns,
-		cycles; /* from when, how long one takes, and how many there are */
 	uint32_t mark;
 	uint32_t heap_place;
 	struct list shorts; /* components.c's, while it sends: its links that are short */
 	struct flow_job spec; /* with copies of its arrays */
-	uint32_t *all_links; /* each once, of all phases */
-	uint32_t link_count;
 	double *lone; /* of each phase: its rate with all links to itself */
-	double *most; /* of each of all_links: the largest rate at which it can ask for it */
 	uint64_t *
 		asks; /* of each of spec.crossings: the part of the link that it takes alone, WHOLE for all */
 	struct flow_stats stats;
@@ -59,9 +52,7 @@ struct job {
 
 struct link {
 	double rate, packets;
-	struct list jobs; /* that are placed on it */
-	bool contended; /* they could ask for more than it carries */
-	bool is_short; /* those that send do */
+	bool is_short; /* those that send ask for more than it carries */
 	uint64_t asked; /* what those that send would take alone, in parts of WHOLE */
 	struct list senders;
 	uint32_t mark, place; /* at that mark: its place among those that are filled */
@@ -100,14 +91,8 @@ struct flow {
 	struct fill fill;
 	uint32_t mark;
 	uint64_t now;
-	struct flow_counters counters;
+	uint64_t fills; /* how many there were */
 };
-
-/* fast_forward.c, in the order of the calls: a job that may count does so; up to date; links that contend. */
-void consider_counting(struct flow *flow, uint32_t job, uint64_t now);
-void bring_up(struct flow *flow, uint32_t job, uint64_t now);
-void placed(struct flow *flow, uint32_t job);
-void unplaced(struct flow *flow, uint32_t job);
 
 /* events.c: what is due for the job at `now`; its next phase begins; it sends no more; when it would have sent all. */
 void happen(struct flow *flow, uint32_t job, uint64_t now);

@@ -108,13 +108,8 @@ class FlowSimulator:
         rule: Rule,
         *,
         packets: Sequence[float] | None = None,
-        count: bool = True,
     ) -> None:
-        """Links of these rates that carry these numbers of packets when full (None: any).
-
-        count: iterations of jobs that meet nobody are counted instead of simulated, which changes
-        how long it takes and nothing else.
-        """
+        """Links of these rates that carry these numbers of packets when full (None: any)."""
         for number, rate in enumerate(rates_bps):
             if not (math.isfinite(rate) and rate > 0):
                 raise UsageError(f"link {number} must have more than 0 bit/s, not {rate:g}.")
@@ -127,7 +122,6 @@ class FlowSimulator:
             "loss": rule.loss,
             "crowd": rule.crowd,
             "levels": rule.levels,
-            "count": count,
             "order": rule.order,
         }
         self._flow = self._ffi.gc(
@@ -210,13 +204,6 @@ class FlowSimulator:
             if found[place] > 0:
                 lost[link] = lost.get(link, 0.0) + found[place] / NANOSECONDS
         return lost
-
-    def counters(self) -> dict[str, int]:
-        """Events, fills, and iterations that were counted."""
-        found = self._ffi.new("struct flow_counters *")
-        self._lib.flow_counters(self._flow, found)
-        names = [name for name, _ in self._ffi.typeof(found).item.fields]
-        return {name: int(getattr(found, name)) for name in names}
 
 
 def _ns(seconds: float) -> int:
