@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Slurm's own daemons on this host: jobs are attached by themselves, and run as well without it."""
+"""Slurm's own daemons on this host, and jobs of a user without privileges: they are attached by
+themselves, and run as well without MLTCP."""
 
 from __future__ import annotations
 
@@ -10,15 +11,19 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.trainings import agent
 from support.waiting import wait_for
 
 from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.live.agent import rules
+from mltcp_tools.live.observe.follower_state import read_follower_states
 
 pytestmark = [
     pytest.mark.full,
@@ -31,11 +36,11 @@ backend = backend_fixture(fresh_and_loaded)
 
 MLTCP = Path(sys.executable).with_name("mltcp")
 DEV_LOG = Path("/dev/log")
-# The ranks only: slurmstepd is in the job's cgroup, too, and connects to srun.
-RULES = """
-rules:
-  - {job: 'slurm-{cgroup:job_(\\d+)}', cgroup: ['job_*'], command: slurm_rank, kinds: all}
-"""
+USER = 65534
+SHIPPED = Path(rules.__file__).with_name("agent.yaml")
+# The ranks are no training library's, and are all on this host.
+RULE = yaml.safe_load(SHIPPED.read_text())["rules"][0] | {"kinds": "all"}
+RULES = yaml.safe_dump({"rules": [RULE]})
 RANK = Path(__file__).parents[1] / "support" / "slurm_rank.py"
 CONF = """\
 ClusterName=mltcp
@@ -62,12 +67,14 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 
 
 class Cluster:
-    """One host of Slurm, with everything it writes in a folder."""
+    """One host of Slurm, with everything it writes in a folder. owners: the users whose jobs an
+    agent followed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._environment = os.environ | {"SLURM_CONF": f"{folder}/slurm.conf"}
         self.socket = folder / "agent.sock"
+        self.owners: set[int] = set()
         host = socket.gethostname().partition(".")[0]
         (folder / "slurm.conf").write_text(
             CONF.format(host=host, folder=folder, port=_free(), port_d=_free())
@@ -110,19 +117,26 @@ class Cluster:
         return done.stdout
 
     def batch(self, **environment: str) -> tuple[str, str]:
-        """Run a job of two ranks to its end; its id, and what it printed."""
-        script = self.folder / "job"
-        rank = f"{sys.executable} {RANK} {_free()}"
+        """Run a job of two ranks to its end, as USER; its id, and what it printed."""
+        script, out = self.folder / "job", self.folder / "out"
+        out.touch()
+        out.chmod(0o666)
+        shutil.copy(RANK, self.folder)
+        rank = f"/usr/bin/python3 {self.folder / RANK.name} {_free()}"
         script.write_text(f"#!/bin/sh\nexec srun -n 2 {rank}\n")
         environment |= {"MLTCP_AGENT_SOCKET": str(self.socket)}
         export = ",".join(["ALL", *(f"{name}={value}" for name, value in environment.items())])
+        where = (f"--uid={USER}", f"-D{self.folder}", f"-o{out}")
         job = self.run(
-            "sbatch", "--parsable", "-n2", f"--export={export}", f"-o{self.folder}/out", str(script)
+            "sbatch", "--parsable", "-n2", f"--export={export}", *where, str(script)
         ).strip()
-        wait_for(lambda: "COMPLETED" in self.shown(job), f"job {job}: {self.shown(job)}")
-        return job, (self.folder / "out").read_text()
+        wait_for(
+            lambda: "COMPLETED" in self.shown(job), lambda: f"{self.shown(job)}{out.read_text()}"
+        )
+        return job, out.read_text()
 
     def shown(self, job: str) -> str:
+        self.owners |= {each.uid for each in read_follower_states().values()}
         return self.run("scontrol", "show", "job", job)
 
     def logged(self) -> str:
@@ -152,23 +166,25 @@ def _free() -> int:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    found = Cluster(tmp_path)
+def cluster() -> Iterator[Cluster]:
+    folder = Path(tempfile.mkdtemp(prefix="mltcp-slurm-"))
+    folder.chmod(0o755)  # for USER
+    found = Cluster(folder)
     try:
         found.start()
         yield found
     finally:
         found.stop()
+        shutil.rmtree(folder)
         for path in sorted(Path("/sys/fs/cgroup").glob("*/slurm*"), reverse=True):
             for each in sorted(path.glob("**/"), reverse=True):
                 each.rmdir()
 
 
-def test_a_job_of_two_ranks_is_attached_by_itself(
-    backend: Backend, cluster: Cluster, tmp_path: Path
-) -> None:
-    with agent(tmp_path, RULES) as running:
+def test_ranks_of_a_user_are_attached_as_that_users_job(backend: Backend, cluster: Cluster) -> None:
+    with agent(cluster.folder, RULES) as running:
         job, said = cluster.batch(RAN="mltcp")
+        assert cluster.owners == {USER}
         assert said.count("ran mltcp at last") == 2, said
         # The batch script and both ranks have a prolog; the first of them tells.
         assert said.count(f"mltcp: connections become job slurm-{job}") == 1, said
@@ -183,11 +199,11 @@ def test_a_job_of_two_ranks_is_attached_by_itself(
 
 
 def test_an_epilog_that_fails_says_why_and_drains_no_node(
-    backend: Backend, cluster: Cluster, tmp_path: Path
+    backend: Backend, cluster: Cluster
 ) -> None:
-    epilog = tmp_path / "mltcp-epilog"
-    epilog.write_text(epilog.read_text().replace(str(MLTCP), "/nowhere/mltcp"))
-    with agent(tmp_path, RULES):
+    epilog = cluster.folder / "mltcp-epilog"
+    epilog.write_text(re.sub(r'"/.*/mltcp"', '"/nowhere/mltcp"', epilog.read_text()))
+    with agent(cluster.folder, RULES):
         job, _ = cluster.batch()
         told = f"slurm-{job}: no summary, as `mltcp status jobs` failed (code 127)"
         wait_for(lambda: told in cluster.logged(), told)
