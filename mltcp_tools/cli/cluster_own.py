@@ -46,8 +46,7 @@ from mltcp_tools.cli.text import examples
     "--models",
     "models",
     metavar="FILE,…",
-    help="Bytes and computing time of models: YAML with a section `models`, profiles from `mltcp"
-    " lab profile -o`, or a folder from `mltcp lab record`.",
+    help="Bytes and computing time of models: YAML with a section `models`.",
 )
 @click.option(
     "--counters",
@@ -101,8 +100,7 @@ def import_(
         assumed.append("queue")
     known: dict[str, object] = {}
     for path in models:
-        described, read = importing.described(Path(path), read)
-        known = described | known
+        known = importing.models_of_table(Path(path)) | known
     if counters is not None:
         seen, read, guessed = measured(read, read_counters(counters), known)
         known = seen | known

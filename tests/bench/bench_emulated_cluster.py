@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """An hour of an emulated cluster: jobs come, run by packets over Reno in virtual time, and go; what
-Slurm and the agent would have written of them is imported, and predicted. Two answers of `ask` are
+a cluster would know of them is imported, and predicted. Two answers of `ask` are
 held against packets: the same hour over MLTCP, and with uplinks twice as fast.
 
     python tests/bench/bench_emulated_cluster.py FOLDER [MINUTES]
 
 Twelve hosts of one GPU in two racks below one switch; rings of four on any hosts that are free, of
-three models. FOLDER gets the run, jobs.txt (sacct's), topology.conf and mine.yaml, for `mltcp
+three models. FOLDER gets the run, jobs.csv, topology.conf, models.yaml and mine.yaml, for `mltcp
 cluster ask`.
 """
 
@@ -102,17 +102,17 @@ def written(folder: Path, minutes: float) -> None:
     """Run the hour, and write what a cluster would have of it."""
     experiment = ran(folder / "run", minutes, "20mbit", ["reno", "mltcp"])
     began, ended = times(folder / "run", "reno")
-    lines = ["JobID|JobName|Submit|Start|End|State|AllocTRES|NodeList"]
-    for number, job in enumerate(experiment["jobs"]):  # type: ignore[arg-type]
+    lines = ["name,submitted,start,end,gpus,nodes,iterations"]
+    for job in experiment["jobs"]:  # type: ignore[attr-defined]
         start, end = (
             (ORIGIN + timedelta(seconds=at[job["name"]])).strftime("%Y-%m-%dT%H:%M:%S")
             for at in (began, ended)
         )
-        nodes = ",".join(job["hosts"])
-        lines.append(
-            f"{number}|{job['name']}|{start}|{start}|{end}|COMPLETED|gres/gpu={RANKS}|{nodes}"
-        )
-    (folder / "jobs.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        nodes = ";".join(job["hosts"])
+        lines.append(f"{job['name']},{start},{start},{end},{RANKS},{nodes},{job['iterations']}")
+    (folder / "jobs.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    sizes = {name: {"size": f"{size}kB"} for name, (_, size, _) in MODELS.items()}
+    (folder / "models.yaml").write_text(json.dumps({"models": sizes}), encoding="utf-8")
     racks = [f"SwitchName=leaf{rack} Nodes=r{rack}h[1-6]" for rack in (1, 2)]
     conf = "\n".join([*racks, "SwitchName=spine Switches=leaf[1-2]"])
     (folder / "topology.conf").write_text(conf + "\n", encoding="utf-8")
@@ -124,9 +124,9 @@ if __name__ == "__main__":
     written(where, float(sys.argv[2]) if len(sys.argv) > 2 else 60.0)
     network = ["--network", str(where / "topology.conf"), "--rate", "20mbit", "--uplink", "20mbit"]
     network += ["--queue", "60kB"]
-    seen = ["--models", str(where / "run")]
+    seen = ["--models", str(where / "models.yaml")]
     data = str(where / "mine.yaml")
-    assert main(["cluster", "import", str(where / "jobs.txt"), "-o", data, *network, *seen]) == 0
+    assert main(["cluster", "import", str(where / "jobs.csv"), "-o", data, *network, *seen]) == 0
     assert main(["cluster", "ask", data]) == 0
     ran(where / "wide", float(sys.argv[2]) if len(sys.argv) > 2 else 60.0, "40mbit", ["reno"])
     before_s = held_s(where / "run", "reno")

@@ -9,27 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from mltcp_tools.base.document import Section, read_section
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.entries import LoggedJob
 from mltcp_tools.clusters.own.logs import Log
 from mltcp_tools.clusters.own.slurm import read_topology
-from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import parse_cluster
-from mltcp_tools.lab.planning.profile import Phase, Profile
-from mltcp_tools.lab.planning.reading import read_source, read_text
-
-if TYPE_CHECKING:
-    from mltcp_tools.lab.runs.described import DescribedExperiment
-
+from mltcp_tools.lab.planning.reading import read_text
 
 REST = "*"
 """The model of a table that stands for all others."""
@@ -44,10 +36,11 @@ def models_of_table(path: Path) -> dict[str, Any]:
     return dict(zip(section, found.values(), strict=True))
 
 
-def cluster_of(path: Path) -> tuple[dict[str, object], Topology]:
-    """The section `cluster` of a YAML file that has nothing else, and what it describes."""
+def cluster_of(path: Path) -> dict[str, object]:
+    """The section `cluster` of a YAML file that has nothing else."""
     _, found = _only(path, "cluster")
-    return found, parse_cluster(read_text(path), str(path)).topology
+    parse_cluster(read_text(path), str(path))
+    return found
 
 
 def _only(path: Path, name: str) -> tuple[Section, dict[str, Any]]:
@@ -58,96 +51,22 @@ def _only(path: Path, name: str) -> tuple[Section, dict[str, Any]]:
     return section, dict(yaml.safe_load(text)[name])
 
 
-def models_of_profiles(profiles: Iterable[Profile], log: Log) -> dict[str, Any]:
-    """Models of profiles: those of the jobs of their names, or their names.
-
-    A profile has what one rank of a ring sends: 2 (n - 1) / n of the gradient, for the n servers
-    that most of the model's jobs have. Of several profiles of one model the first counts.
-    """
-    found: dict[str, Any] = {}
-    by_name = {job.name: job.model for job in log.jobs}
-    for profile in profiles:
-        name = by_name.get(profile.name, profile.name)
-        ranks = Counter(len(job.placement) for job in log.jobs if job.model == name)
-        n = max(2, ranks.most_common(1)[0][0] if ranks else 2)
-        sent = sum(phase.bytes for phase in profile.phases or profile.back)
-        compute_s = max(profile.period_s - profile.communication_s, 1e-3 * profile.period_s)
-        described = {
-            "compute": f"{compute_s:.6f}s",
-            "size": f"{round(sent * n / (2 * (n - 1)))}B",
-        }
-        found.setdefault(name, described)
-    return found
-
-
-def recorded(path: Path, log: Log) -> tuple[dict[str, Any], Log]:
-    """Models and jobs' iterations of a folder that `mltcp lab record` wrote, or of a run: of the
-    baseline, where it has several variants.
-
-    A job of the log that was recorded under its name has as many iterations as fit its time.
-    """
-    from mltcp_tools.lab.planning.from_run import profiles_of_run
-    from mltcp_tools.lab.runs.run import load_run
-
-    run = load_run(path)
-    profiles = [
-        replace(each, phases=_of_a_rank(each.phases, _ranks(run.experiment, each.name)))
-        for each in profiles_of_run(run)
-    ]
-    own = run.iterations
-    if own["variant"].nunique() > 1:
-        own = own[own["variant"] == run.baseline]
-    took = (own["end_s"] - own["start_s"]).groupby(own["job"]).mean()
-    jobs = [
-        replace(job, iterations=max(1, round(job.took_s / took[job.name])))
-        if job.name in took and job.iterations is None
-        else job
-        for job in log.jobs
-    ]
-    return models_of_profiles(profiles, log), replace(log, jobs=tuple(jobs))
-
-
-def described(path: Path, log: Log) -> tuple[dict[str, Any], Log]:
-    """Models of a recording, of a table of models, or of profiles, whichever the path has."""
-    if path.is_dir():
-        return recorded(path, log)
-    if isinstance(whole := _loaded(path), dict) and "models" in whole:
-        return models_of_table(path), log
-    return models_of_profiles(read_source(path)[0], log), log
-
-
-def _loaded(path: Path) -> object:
-    """The content of a YAML file; None where it is none."""
-    try:
-        return yaml.safe_load(read_text(path))
-    except yaml.YAMLError:
-        return None
-
-
 def network_of(
     path: Path, rate: str | None, uplink: str | None, log: Log
 ) -> tuple[dict[str, object], list[str]]:
     """The section `cluster` of a YAML file, or of Slurm's topology, and what had to be assumed."""
-    if path.suffix in (".yaml", ".yml", ".json") and not isinstance(_loaded(path), list):
+    try:
+        whole = yaml.safe_load(read_text(path))
+    except yaml.YAMLError:
+        whole = {}  # whose place the reader of clusters names
+    if path.suffix != ".conf" and isinstance(whole, dict):
         if rate or uplink:
             raise UsageError(f"{path} describes all links; leave out --rate and --uplink.")
-        section, topology = cluster_of(path)
-        require_places(topology, log.jobs, path)
-        return section, []
+        return cluster_of(path), []
     if rate is None:
         raise UsageError(f"{path} has no rates: give that of a server's link with --rate 100gbit.")
     section = read_topology(path, rate, uplink, gpus_of_servers(log.jobs))
     return section, [] if uplink else ["uplink"]
-
-
-def _ranks(experiment: DescribedExperiment, job: str) -> int:
-    """Return how many ranks a recorded job's bytes are of: one, but for emulated patterns."""
-    described = experiment.jobs.get(job)
-    return 1 if described is None else max(1, len(described.hosts))
-
-
-def _of_a_rank(phases: Sequence[Phase], ranks: int) -> tuple[Phase, ...]:
-    return tuple(replace(phase, rate_bps=phase.rate_bps / ranks) for phase in phases)
 
 
 def document(
@@ -208,31 +127,12 @@ def _unknown(log: Log, models: Collection[str]) -> UsageError:
     without = f" and without {more} that had fewer GPU hours" if more else ""
     return UsageError(
         "Nothing says how many bytes these models send in an iteration: give counters of the"
-        " servers that Prometheus kept with --counters; or give a profile or recording of a job of"
-        " each with --models; or fill in this table for --models"
+        " servers that Prometheus kept with --counters, or fill in this table for --models"
         f"{without}. BYTES are those of a model's gradients, as 500MB; SECONDS what an iteration"
         " computes, as 180ms, and may be left out; `like` takes both of a model that is known"
         f' here, on a V100. A model "{REST}" stands for all that nothing else describes.\n'
         f"{table.rstrip()}"
     )
-
-
-def require_places(topology: Topology, jobs: Iterable[LoggedJob], source: Path) -> None:
-    """Raise a UsageError where a job ran on what the cluster that `source` describes hasn't."""
-    machines = {each.name: each for each in topology.machines}
-    for job in jobs:
-        for node, gpus in job.placement.items():
-            if node not in machines:
-                some = ", ".join(list(machines)[:3])
-                raise UsageError(
-                    f"{source} has no server {node}, where {job.name} ran; its servers are {some}"
-                    f"{' and others' if len(machines) > 3 else ''}."
-                )
-            if gpus > machines[node].gpus:
-                raise UsageError(
-                    f"{source} gives {node} {counted(machines[node].gpus, 'GPU')}, and {job.name}"
-                    f" had {gpus} there."
-                )
 
 
 def gpus_of_servers(jobs: Iterable[LoggedJob]) -> dict[str, int]:

@@ -75,7 +75,7 @@ def unexplained(compared: Sequence[Compared]) -> list[str]:
     if not any(each.held_out for each in compared):
         said.append(
             "No job is left to hold a prediction against: nothing says how far to trust what"
-            " follows. Iterations in the log, or recordings of jobs, would."
+            " follows. Iterations in the log would."
         )
     return said
 

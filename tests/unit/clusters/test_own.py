@@ -101,19 +101,21 @@ def test_what_describes_a_network_is_not_said_in_two_ways(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("cluster", "said"),
     [
-        ("{servers: 2, gpus: 4}", "c.yaml has no server n1, where vgg16-1 ran; its servers are s0"),
+        ("{servers: 2, gpus: 4}", r"placement.n1: the cluster has no such server"),
         (
             "{links: [{name: a, ends: [n1, s], rate: 1gbit},"
             " {name: b, ends: [n2, s], rate: 1gbit}],"
             " servers: [{name: n1, gpus: 4}, {name: n2, gpus: 2}]}",
-            "c.yaml gives n2 2 GPUs, and vgg16-1 had 4 there",
+            "placement.n2: the server has 2",
         ),
     ],
 )
 def test_jobs_ran_on_what_the_cluster_has(tmp_path: Path, cluster: str, said: str) -> None:
     (tmp_path / "log").write_text(SACCT)
     (tmp_path / "c.yaml").write_text(f"cluster: {cluster}\n")
+    (tmp_path / "m.yaml").write_text('models: {"*": {size: 1MB}}\n')
     options = ["--network", str(tmp_path / "c.yaml"), "-o", str(tmp_path / "data.yaml")]
+    options += ["--models", str(tmp_path / "m.yaml")]
     ran = CliRunner().invoke(import_, [str(tmp_path / "log"), *options])
     assert said in str(ran.exception)
     assert not (tmp_path / "data.yaml").exists()
@@ -238,26 +240,6 @@ def test_an_emulated_cluster_that_was_recorded_is_predicted(
     (model,) = json.loads(capsys.readouterr().out)["trust"]
     assert model["jobs"] == 1
     assert model["median"] == pytest.approx(1, abs=0.1)
-
-
-def test_models_and_iterations_come_from_recordings(tmp_path: Path) -> None:
-    options = ["--variants", "reno", "--iterations", "20", "--repetitions", "1", "--trace", "0"]
-    assert main(["simulate", "two-jobs", *options, "-o", str(tmp_path / "run")]) == 0
-    run = load_run(tmp_path / "run")
-    name, job = next(iter(run.experiment.jobs.items()))
-    own = run.iterations[(run.iterations["variant"] == "reno") & (run.iterations["job"] == name)]
-    mean_s = float((own["end_s"] - own["start_s"]).mean())
-    lines = [SACCT.splitlines()[0], f"1|{name}|0|0|{500 * mean_s}|COMPLETED|gres/gpu=2|n[1-2]"]
-    (tmp_path / "log").write_text("\n".join(lines) + "\n")
-    data = tmp_path / "data.yaml"
-    words = [str(tmp_path / "log"), "-o", str(data), "--models", str(tmp_path / "run")]
-    ran = CliRunner().invoke(import_, [*words, "--rate", "1gbit"])
-    assert ran.exception is None, ran.output
-    (found,) = parse_workload(data.read_text(), "w").jobs
-    # What one of two ranks sends is the gradient once.
-    assert found.model.size == pytest.approx(job.bytes, rel=0.05)
-    assert found.iterations == pytest.approx(500, abs=1)
-    assert not found.guessed
 
 
 def test_what_was_observed_is_predicted(tmp_path: Path) -> None:
