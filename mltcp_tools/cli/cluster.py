@@ -106,7 +106,7 @@ def run(
     from mltcp_tools.clusters.text import long, render_summaries
     from mltcp_tools.clusters.traces import read_workload, windows
     from mltcp_tools.clusters.workload import Workload
-    from mltcp_tools.kernel.environment import Environment
+    from mltcp_tools.kernel.environment import RunEnvironment
 
     if parts and draws:
         raise UsageError("--windows take the place of --draws; leave one of them out.")
@@ -125,7 +125,7 @@ def run(
     if output is not None:
         check_folder(output)
         output.mkdir(parents=True, exist_ok=True)
-        environment = Environment(output)
+        environment = RunEnvironment(output)
         environment.add(simulated=True)
         if file is not None:
             shutil.copyfile(file, output / "workload.yaml")

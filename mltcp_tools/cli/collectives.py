@@ -124,7 +124,7 @@ def bench(
     from mltcp_tools.lab.collectives.provenance import made
 
     require_packages()
-    from mltcp_tools.lab.collectives.bench import Plan
+    from mltcp_tools.lab.collectives.bench import BenchPlan
 
     wrong = [size for size in sizes if size < 4 or size % 4]
     if wrong:
@@ -133,7 +133,7 @@ def bench(
         raise UsageError("A --density is a share above 0% and up to 100%.")
     if len(rates) > 2:
         raise UsageError("--rate takes one rate, or the first rank's and the others'.")
-    plan = Plan(
+    plan = BenchPlan(
         algorithms or tuple(collectives()), list(sizes), repeats, densities, block, value_type
     )
     document: dict[str, Any] = {"schema": SCHEMA, "block": block, "type": value_type}

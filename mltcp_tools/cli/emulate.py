@@ -42,9 +42,9 @@ def command() -> None:
 )
 def server(port: int, bind: str | None, timeout: float, one_off: bool, cc: str | None) -> None:
     """Receive the bursts of any number of emulated jobs."""
-    from mltcp_tools.lab.emulator.server import Server
+    from mltcp_tools.lab.emulator.server import EmulatorServer
 
-    receiver = Server(
+    receiver = EmulatorServer(
         port,
         bind,
         timeout_s=timeout,

@@ -75,10 +75,10 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
 
 def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
     from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
-    from mltcp_tools.lab.simulator.variants import Settings
+    from mltcp_tools.lab.simulator.variants import SimulationSettings
 
     names = ("trace", "mtu", "join", "rtt", "bucket")
-    settings = Settings(*(options[name] for name in names))
+    settings = SimulationSettings(*(options[name] for name in names))
     return functools.partial(simulate_experiment, settings=settings)
 
 

@@ -15,7 +15,7 @@ from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.lab.planning.affinity import JOB, Members, affinity_graph, components
 from mltcp_tools.lab.planning.circle import make_circle
 from mltcp_tools.lab.planning.cluster import plan_cluster
-from mltcp_tools.lab.planning.network import Link
+from mltcp_tools.lab.planning.network import NetworkLink
 from mltcp_tools.lab.planning.profile import Phase as Burst
 from mltcp_tools.lab.planning.profile import Profile
 from mltcp_tools.lab.planning.topology import Cluster, Placement
@@ -141,7 +141,7 @@ def _plan(
     for link, _, on in crossed:
         for job, times in on:
             placement[job][link] = times
-    links = {link: Link(link, rate_bps, None) for link, rate_bps, _ in crossed}
+    links = {link: NetworkLink(link, rate_bps, None) for link, rate_bps, _ in crossed}
     cluster = Cluster(links, {p.name: p for p in profiles}, (Placement("", placement),))
     try:
         if make_circle(profiles, ANGLE_DEG, TOLERANCE).steps > MOST_STEPS:

@@ -36,7 +36,14 @@ import numpy.typing as npt
 from mltcp_tools.base.document import Section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import parse_bytes, parse_rate, parse_seconds
-from mltcp_tools.lab.planning.network import FRAME, PAYLOAD, Link, Network, draw, read_links
+from mltcp_tools.lab.planning.network import (
+    FRAME,
+    PAYLOAD,
+    LinkGraph,
+    NetworkLink,
+    draw,
+    read_links,
+)
 from mltcp_tools.lab.planning.reading import job_name
 
 FIELDS = [
@@ -68,7 +75,7 @@ class Topology:
     """A cluster. queue: bytes that a port holds; rtt_s: of the empty network, seconds; seed: of the
     hash that chooses among equal paths."""
 
-    network: Network
+    network: LinkGraph
     machines: tuple[Server, ...]
     queue: int = 1_000_000
     rtt_s: float = 20e-6
@@ -209,9 +216,9 @@ def regular(
         for spine in range(spines):
             ends = f"leaf{number}", f"spine{spine}"
             pairs.append((f"leaf{number}.{spine}", *ends, uplink_bps))
-    links = {name: Link(name, rate, (a, b)) for name, a, b, rate in pairs}
+    links = {name: NetworkLink(name, rate, (a, b)) for name, a, b, rate in pairs}
     machines = tuple(Server(f"s{server}", gpus) for server in range(servers))
-    return Topology(Network(links), machines, queue, rtt_s, seed)
+    return Topology(LinkGraph(links), machines, queue, rtt_s, seed)
 
 
 def read_topology(section: Section, seed: int = 1) -> Topology:
@@ -251,7 +258,7 @@ def _read_any(section: Section, seed: int) -> Topology:
         name = each.get("name", job_name)
         machines.append(Server(name, each.get("gpus", whole)))
     return Topology(
-        Network(read_links(section)),
+        LinkGraph(read_links(section)),
         tuple(machines),
         section.get("queue", parse_bytes, 1_000_000),
         section.get("rtt", _seconds, 20e-6),

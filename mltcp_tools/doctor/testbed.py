@@ -13,7 +13,7 @@ from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, State, install
 from mltcp_tools.kernel.congestion_controls import STANDARD, built_on
-from mltcp_tools.kernel.host.disturbance import Second, Watch
+from mltcp_tools.kernel.host.disturbance import DisturbanceWatch, Second
 from mltcp_tools.lab.runs.disturbance import OTHERS, judge, rows_of
 
 WATCHED_S = 1.0
@@ -175,7 +175,7 @@ def _quiet(host: Host) -> Check:
     """Return whether anything else works on this host now: what disturbs a run."""
     if not host.live:
         return Check("quiet", "unknown", "not tested")
-    with Watch() as watch:
+    with DisturbanceWatch() as watch:
         start = time.monotonic()
         time.sleep(WATCHED_S)
         end = time.monotonic()

@@ -45,7 +45,7 @@ SYSCTLS = (
 _PACKAGES = ("click", "numpy", "pandas", "pyroute2", "PyYAML")
 
 
-class Environment:
+class RunEnvironment:
     """The document, written at once and again whenever something is added to it."""
 
     def __init__(self, folder: Path) -> None:

@@ -36,7 +36,7 @@ from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.matrix import find_matrix, load_matrix
 from mltcp_tools.lab.experiments.reading import find_either, load_experiment
-from mltcp_tools.lab.experiments.tasks import Task, tasks_of
+from mltcp_tools.lab.experiments.tasks import ClientTask, tasks_of
 from mltcp_tools.lab.experiments.treatments import (
     PrioritiesSettings,
     RatesSettings,
@@ -244,7 +244,7 @@ def _time_shifts_case(experiment: Experiment) -> Case | None:
         timed.append(dataclasses.replace(job, compute=compute_s, start=start_s))
         flows.append(
             dataclasses.replace(
-                flow_job(experiment, Task(job.name, number, spec), 1, number, {}),
+                flow_job(experiment, ClientTask(job.name, number, spec), 1, number, {}),
                 start_s=start_s,
                 period_s=slot.period_s,
                 due_s=start_s + compute_s,
@@ -319,7 +319,7 @@ def _mean(times: Iterable[tuple[str, Sequence[float]]]) -> float:
     return float(np.mean([each for _, found in times for each in found]))
 
 
-def _bound_times(experiment: Experiment, tasks: Sequence[Task]) -> list[float]:
+def _bound_times(experiment: Experiment, tasks: Sequence[ClientTask]) -> list[float]:
     rate = experiment.link.rate * PAYLOAD
     jobs = [
         ScheduledJob(

@@ -31,7 +31,7 @@ from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.matrix import find_matrix, load_matrix
 from mltcp_tools.lab.experiments.reading import find_experiment, load_experiment
 from mltcp_tools.lab.experiments.variants import Variant
-from mltcp_tools.lab.simulator.variants import Settings, simulate_variant
+from mltcp_tools.lab.simulator.variants import SimulationSettings, simulate_variant
 
 RULES = {
     "path sharing": ("delay", "if (word >> 32 == key &&", "if (0 &&"),
@@ -81,27 +81,29 @@ _RATES = ("10g-200us-10ms", "10g-1ms-10ms", "10g-1ms-100ms", "25g-200us-10ms", "
 _PATTERNS = ("rings", "ring", "pipeline", "experts", "sharded")
 
 
-def panel() -> Iterator[tuple[str, Experiment, Settings]]:
+def panel() -> Iterator[tuple[str, Experiment, SimulationSettings]]:
     """The scenarios: name, experiment, and how to simulate it."""
     for matrix, names in (("contenders", _ONE_LINK), ("regimes", ("rtt-2ms", "loss"))):
         scenarios = load_matrix(find_matrix(matrix)).scenarios
-        yield from ((name, scenarios[name], Settings()) for name in names)
-    yield from ((name, load_experiment(find_experiment(name)), Settings()) for name in _PATTERNS)
+        yield from ((name, scenarios[name], SimulationSettings()) for name in names)
+    yield from (
+        (name, load_experiment(find_experiment(name)), SimulationSettings()) for name in _PATTERNS
+    )
     both = load_matrix(find_matrix("both-ways")).scenarios["two-way"]
     for queue in (30_000, 150_000):
         link = dataclasses.replace(both.link, queue=queue)
         name = f"two-way-{queue // 1000}kB"
-        yield name, dataclasses.replace(both, link=link), Settings()
+        yield name, dataclasses.replace(both, link=link), SimulationSettings()
     fast = load_matrix(find_matrix("fast-links")).scenarios
     for name in _RATES:
-        yield name, fast[name], Settings(join_s=20e-6, **_FAST)
+        yield name, fast[name], SimulationSettings(join_s=20e-6, **_FAST)
     for name in _RATES[:2]:
         for late_us in (50, 100):
-            settings = Settings(coalescing_s=late_us * 1e-6, join_s=20e-6, **_FAST)
+            settings = SimulationSettings(coalescing_s=late_us * 1e-6, join_s=20e-6, **_FAST)
             yield f"{name}-late-{late_us}us", fast[name], settings
 
 
-def mean_s(experiment: Experiment, settings: Settings, cc: str = "mltcp") -> float:
+def mean_s(experiment: Experiment, settings: SimulationSettings, cc: str = "mltcp") -> float:
     """Mean iteration time of all jobs under a congestion control, seconds."""
     variant = Variant("x", cc)
     times = []

@@ -44,7 +44,7 @@ from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_fields
 from mltcp_tools.kernel.native.csources import algorithm
 from mltcp_tools.kernel.native.uapi import TRUSTED
-from mltcp_tools.lab.simulator.inputs import Link, PacketJob
+from mltcp_tools.lab.simulator.inputs import PacketJob, SimulatedLink
 from mltcp_tools.lab.simulator.library import simulate
 from mltcp_tools.lab.simulator.modelled import with_mechanisms
 
@@ -114,8 +114,8 @@ PLACES = [
 
 def share(name: str, sending: Sending, place: Place, seed: int, seconds: float) -> float:
     """The flow's share of what is carried while it sends, over the fair one."""
-    links = [Link(RATE_BPS, place.queue, 0.0)]
-    links += [Link(10 * RATE_BPS, 10**7, rtt_s) for rtt_s in place.rtts]
+    links = [SimulatedLink(RATE_BPS, place.queue, 0.0)]
+    links += [SimulatedLink(10 * RATE_BPS, 10**7, rtt_s) for rtt_s in place.rtts]
     pauses, bursts = sending.bursts(seconds)
     params = None
     if name in BASES:

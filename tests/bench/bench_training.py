@@ -40,17 +40,17 @@ from mltcp_tools.base.files import replace_file
 from mltcp_tools.base.run_tables import check_folder
 from mltcp_tools.base.units import parse_seconds
 from mltcp_tools.kernel.backends.pins import skipped_results
-from mltcp_tools.kernel.host.disturbance import Watch
+from mltcp_tools.kernel.host.disturbance import DisturbanceWatch
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.analysis import render_matrix_text, render_text, save_matrix, write_report
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import tasks_of, total_iterations
 from mltcp_tools.lab.experiments.variants import ALONE, Variant, is_mltcp
-from mltcp_tools.lab.runs.progress import Progress
+from mltcp_tools.lab.runs.progress import ProgressBar
 from mltcp_tools.lab.testbed.emulators import cpu_busy, cpu_times
-from mltcp_tools.lab.testbed.loop import Loop, Outcome
-from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.loop import Loop, VariantOutcome
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell
 
 PORT = 29800
 NAME = "training"
@@ -153,7 +153,7 @@ class _Run(Loop):
         options: argparse.Namespace,
         folder: Path,
         interrupts: Signals,
-        progress: Progress,
+        progress: ProgressBar,
     ) -> None:
         super().__init__(experiment, folder, interrupts, progress)
         self._shape = shape
@@ -166,12 +166,12 @@ class _Run(Loop):
     def alone_ran(self) -> None:
         """Nothing here looks at it."""
 
-    def measure(self, variant: Variant, repetition: int, position: int) -> Outcome:
+    def measure(self, variant: Variant, repetition: int, position: int) -> VariantOutcome:
         tasks = tasks_of(self.experiment, variant, repetition)[0]
         others = self._options.ranks - 1
         link, sysctls = self.experiment.link, self.experiment.sysctls
         with (
-            Watch(skipped_results) as watch,
+            DisturbanceWatch(skipped_results) as watch,
             bottleneck(len(tasks) * others, link, sysctls) as network,
             contextlib.ExitStack() as stack,
         ):
@@ -195,10 +195,10 @@ class _Run(Loop):
         for task, rank in zip(tasks, first, strict=True):
             document = self._document(rank, begin_s, count)
             self.tables.add_job(variant.name, repetition, begin_s, task, document)
-        return Outcome(end_s - begin_s, carried, busy)
+        return VariantOutcome(end_s - begin_s, carried, busy)
 
     @contextlib.contextmanager
-    def _training(self, network: Network, number: int, repetition: int) -> Iterator[list[Rank]]:
+    def _training(self, network: Dumbbell, number: int, repetition: int) -> Iterator[list[Rank]]:
         others = self._options.ranks - 1
         places = [Place(network.receiver, "to-router")]
         places += [
@@ -263,7 +263,7 @@ def measure(name: str, options: argparse.Namespace) -> None:
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
-    with Signals() as interrupts, Progress(total_iterations(experiment)) as progress:
+    with Signals() as interrupts, ProgressBar(total_iterations(experiment)) as progress:
         _Run(experiment, shape, options, folder, interrupts, progress).run()
     print(render_text(write_report(folder)))
 

@@ -16,16 +16,16 @@ from collections.abc import Iterator
 
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
-from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell
 
 TCP_CONGESTION = socket.TCP_CONGESTION
 
 
 @contextlib.contextmanager
-def bottleneck(rate: int = 100_000_000, queue: int = 20_000) -> Iterator[Network]:
+def bottleneck(rate: int = 100_000_000, queue: int = 20_000) -> Iterator[Dumbbell]:
     """One sender and one receiver with a bottleneck between them."""
     run_id = f"t{os.getpid()}{uuid.uuid4().hex[:4]}"
-    with Network(run_id, Link(rate=rate, queue=queue), {}, 1) as network:
+    with Dumbbell(run_id, Link(rate=rate, queue=queue), {}, 1) as network:
         yield network
 
 
@@ -37,7 +37,7 @@ def discard(peer: socket.socket) -> None:
 
 @contextlib.contextmanager
 def connected_ends(
-    network: Network, congestion_control: str
+    network: Dumbbell, congestion_control: str
 ) -> Iterator[tuple[socket.socket, socket.socket]]:
     """(sender, peer) connected through the bottleneck; what the peer gets is discarded."""
     with inside(network.senders[0]):
@@ -60,7 +60,7 @@ def connected_ends(
 
 
 @contextlib.contextmanager
-def connection(network: Network, congestion_control: str) -> Iterator[socket.socket]:
+def connection(network: Dumbbell, congestion_control: str) -> Iterator[socket.socket]:
     """A socket connected through the bottleneck to a peer that discards what it gets."""
     with connected_ends(network, congestion_control) as (sender, _):
         yield sender
@@ -78,7 +78,7 @@ def connection_here(congestion_control: str) -> Iterator[tuple[socket.socket, so
             yield sender, peer
 
 
-def hold_back(network: Network, most: int) -> None:
+def hold_back(network: Dumbbell, most: int) -> None:
     """Have each connection of the first sender's namespace keep at most so many bytes under way."""
     with inside(network.senders[0]):
         write_sysctl("net.ipv4.tcp_wmem", f"4096 16384 {most}")

@@ -17,7 +17,7 @@ from support.waiting import wait_for
 
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.lab.testbed.namespaces import inside
-from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell
 from mltcp_tools.live.priorities.coflows import LEVELS
 from mltcp_tools.live.priorities.live import FOLDER
 from mltcp_tools.live.priorities.maps import Maps
@@ -32,7 +32,7 @@ SIZES = {"short": "200kB", "long": "800kB"}
 
 
 @contextlib.contextmanager
-def jobs() -> Iterator[tuple[Backend, Network]]:
+def jobs() -> Iterator[tuple[Backend, Dumbbell]]:
     """Two emulated jobs, of which an agent knows no more than their command lines."""
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(fresh_and_loaded("bpf"))
@@ -61,7 +61,7 @@ def bursts_of(maps: Maps, job: int) -> int:
     return burst.number if burst else 0
 
 
-def filters(network: Network) -> str:
+def filters(network: Dumbbell) -> str:
     """Return what looks at the packets that the jobs' host sends."""
     with inside(network.senders[0]):
         show = ["tc", "filter", "show", "dev", "to-router", "egress"]

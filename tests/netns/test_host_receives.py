@@ -16,7 +16,7 @@ from pyroute2 import IPRoute
 
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.lab.testbed.namespaces import inside
-from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell
 
 backend = backend_fixture(fresh_and_loaded)
 
@@ -24,7 +24,7 @@ BURST = 200_000
 
 
 @contextlib.contextmanager
-def _pair(network: Network, congestion_control: str) -> Iterator[tuple[socket.socket, ...]]:
+def _pair(network: Dumbbell, congestion_control: str) -> Iterator[tuple[socket.socket, ...]]:
     """(the sender's end, the receiver's), either of which may send."""
     with inside(network.receiver):
         listener = socket.create_server((RECEIVER_ADDRESS, 0))
@@ -39,7 +39,7 @@ def _pair(network: Network, congestion_control: str) -> Iterator[tuple[socket.so
 
 
 @contextlib.contextmanager
-def _loopback(network: Network) -> Iterator[socket.socket]:
+def _loopback(network: Dumbbell) -> Iterator[socket.socket]:
     """A connection of the sender's host with itself."""
     with inside(network.senders[0]):
         with IPRoute() as ip:

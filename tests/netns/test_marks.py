@@ -15,7 +15,7 @@ from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.congestion_controls import MECHANISMS, STANDARD
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
-from mltcp_tools.lab.testbed.network import Network
+from mltcp_tools.lab.testbed.network import Dumbbell
 
 LINK = Link(50_000_000, 200_000, aqm="threshold")
 BURST = 1_000_000
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.bpf
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    with Network(f"m{os.getpid()}", LINK, {}, 1) as found:
+def network() -> Iterator[Dumbbell]:
+    with Dumbbell(f"m{os.getpid()}", LINK, {}, 1) as found:
         yield found
 
 
@@ -35,7 +35,7 @@ backend = backend_fixture(fresh_and_loaded)
 
 @pytest.mark.parametrize("name", STANDARD)
 def test_marks_tell_what_a_full_queue_is_before_any_loss(
-    network: Network, backend: Backend, name: str
+    network: Dumbbell, backend: Backend, name: str
 ) -> None:
     """On every base; so it knows what to bear of the queue, and yields to whoever is ahead."""
     params = JobParams(burst_bytes=BURST, gap_s=GAP_S, mechanisms=MECHANISMS)
@@ -55,7 +55,7 @@ def test_marks_tell_what_a_full_queue_is_before_any_loss(
 
 
 def test_connection_without_ecn_fills_queue_that_marks_others(
-    network: Network,
+    network: Dumbbell,
 ) -> None:
     """Packets that can't be marked pass, until the queue drops."""
     with inside(network.senders[0]):

@@ -28,7 +28,7 @@ from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.leftovers import RunLock
 from mltcp_tools.lab.testbed.namespaces import inside
-from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell
 
 MLTCP = f"{sys.executable} -m mltcp_tools.cli.main"
 # Three jobs on two senders: the first and the last share one.
@@ -42,7 +42,7 @@ SHARING = (
 class Bench:
     """A network whose namespaces play the machines, and the folder of a test."""
 
-    network: Network
+    network: Dumbbell
     folder: Path
 
     def command(
@@ -122,7 +122,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         '#!/bin/sh\nmachine=$1\nshift\nexec nsenter --net="/run/netns/$machine" "$@"\n'
     )
     reach.chmod(0o755)
-    with RunLock() as lock, Network(lock.id, Link(), {}, 2) as network:
+    with RunLock() as lock, Dumbbell(lock.id, Link(), {}, 2) as network:
         bench = Bench(network, tmp_path)
         yield bench
         left = bench.processes()

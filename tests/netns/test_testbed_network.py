@@ -20,7 +20,7 @@ from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.leftovers import LOCKS, RunLock, remove_leftovers
 from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside
-from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network, local_end
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell, local_end
 from mltcp_tools.lab.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.lab.testbed.qdiscs import (
     BOTTLENECK,
@@ -37,7 +37,7 @@ def namespaces(run: str) -> list[str]:
 def test_the_kernel_has_what_was_asked_for() -> None:
     rate, queue = 200_000_000, 30_000
     with RunLock() as lock:
-        with Network(lock.id, Link(rate, queue), {"net.ipv4.tcp_sack": "0"}, 2) as network:
+        with Dumbbell(lock.id, Link(rate, queue), {"net.ipv4.tcp_sack": "0"}, 2) as network:
             found = network.read_back()
             assert len(namespaces(lock.id)) == 4
             with inside(network.receiver):
@@ -55,7 +55,7 @@ def test_the_kernel_has_what_was_asked_for() -> None:
 
 def test_bidirectional_traffic_is_not_dropped_in_host_queues() -> None:
     link, size = Link(100_000_000, 10_000), 4_000_000
-    with RunLock() as lock, Network(lock.id, link, {}, 1, both_ways=True) as network:
+    with RunLock() as lock, Dumbbell(lock.id, link, {}, 1, both_ways=True) as network:
         found = network.read_back()
         _send(network, size, back=True)
         there = network.counters()
@@ -75,12 +75,12 @@ def test_network_that_cannot_keep_packet_order_is_refused(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {8000})
     with RunLock() as lock:
-        with pytest.raises(HostError, match="in order"), Network(lock.id, Link(), {}, 1):
+        with pytest.raises(HostError, match="in order"), Dumbbell(lock.id, Link(), {}, 1):
             pass
         assert namespaces(lock.id) == []
 
 
-def _send(network: Network, size: int, back: bool = False) -> None:
+def _send(network: Dumbbell, size: int, back: bool = False) -> None:
     """Send so many bytes from the first sender to the receiver, or back, until all have come."""
     with inside(network.receiver):
         listener = socket.create_server((RECEIVER_ADDRESS, 0))
@@ -140,7 +140,7 @@ def _bytes(network: Paths, link: str) -> int:
 
 
 def test_every_interface_has_the_mtu_that_is_wanted() -> None:
-    with RunLock() as lock, Network(lock.id, Link(mtu=9000), {}, 1, both_ways=True) as network:
+    with RunLock() as lock, Dumbbell(lock.id, Link(mtu=9000), {}, 1, both_ways=True) as network:
         for namespace in (network.router, network.far, network.receiver, *network.senders):
             with inside(namespace), IPRoute() as ip:
                 links = {
@@ -153,7 +153,7 @@ def test_every_interface_has_the_mtu_that_is_wanted() -> None:
 def test_a_qdisc_that_someone_else_set_is_replaced() -> None:
     with (
         RunLock() as lock,
-        Network(lock.id, Link(), {}, 1) as network,
+        Dumbbell(lock.id, Link(), {}, 1) as network,
         inside(network.senders[0]),
     ):
         interface, _ = local_end(RECEIVER_ADDRESS)
@@ -177,7 +177,7 @@ def test_sysctl_outside_namespaces_is_refused_and_nothing_stays() -> None:
     with RunLock() as lock:
         with (
             pytest.raises(UsageError, match=r"net\.core\.no_such can't be set"),
-            Network(lock.id, Link(), {"net.core.no_such": "1"}, 1),
+            Dumbbell(lock.id, Link(), {"net.core.no_such": "1"}, 1),
         ):
             pass
         assert namespaces(lock.id) == []
@@ -195,7 +195,7 @@ def test_delay_and_aqm_work_or_say_what_the_kernel_lacks(link: Link, missing: st
     with RunLock() as lock:
         complaint = missing
         try:
-            with Network(lock.id, link, {}, 1) as network:
+            with Dumbbell(lock.id, link, {}, 1) as network:
                 assert network.counters().marks == 0
         except HostError as error:
             complaint = str(error)
@@ -204,9 +204,9 @@ def test_delay_and_aqm_work_or_say_what_the_kernel_lacks(link: Link, missing: st
 
 
 def test_only_dead_runs_namespaces_are_removed() -> None:
-    with RunLock() as living, Network(living.id, Link(), {}, 1):
+    with RunLock() as living, Dumbbell(living.id, Link(), {}, 1):
         with RunLock() as dead:
-            network = Network(dead.id, Link(), {}, 1)
+            network = Dumbbell(dead.id, Link(), {}, 1)
             network.__enter__()
             mark = LOCKS / f"{dead.id}.lock"
             content = mark.read_text()

@@ -37,7 +37,7 @@ from mltcp_tools.lab.runs.run import load_run
 from mltcp_tools.lab.testbed.backend import socket_cookie
 from mltcp_tools.lab.testbed.leftovers import RunLock, priorities_folder
 from mltcp_tools.lab.testbed.namespaces import PREFIX, inside, write_sysctl
-from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell
 from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
 from mltcp_tools.lab.testbed.run_experiment import run_experiment
 from mltcp_tools.live.priorities.coflows import LEVELS
@@ -156,7 +156,7 @@ def drain(receiver: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def prioritised(marked: bool = True) -> Iterator[tuple[Network, Maps, Path]]:
+def prioritised(marked: bool = True) -> Iterator[tuple[Dumbbell, Maps, Path]]:
     """One sender behind a bottleneck with classes, and the programs that mark and classify.
 
     marked: the sender's packets are marked.
@@ -166,7 +166,7 @@ def prioritised(marked: bool = True) -> Iterator[tuple[Network, Maps, Path]]:
         folder.mkdir()
         stack.callback(lambda: subprocess.run(["rm", "-r", str(folder)], check=True))
         link = Link(100_000_000, 30_000)
-        network = stack.enter_context(Network(lock.id, link, {}, 1))
+        network = stack.enter_context(Dumbbell(lock.id, link, {}, 1))
         initial = {".rodata.classes": FIRST_CLASS.to_bytes(4, sys.byteorder)}
         programs = stack.enter_context(BpfObject(build_object("priority"), folder, initial))
         with inside(network.router):
@@ -179,7 +179,7 @@ def prioritised(marked: bool = True) -> Iterator[tuple[Network, Maps, Path]]:
         yield network, stack.enter_context(Maps(folder)), folder
 
 
-def give_ipv6(network: Network) -> None:
+def give_ipv6(network: Dumbbell) -> None:
     """Addresses of IPv6 beside those that the network has, by which the sender and the receiver
     reach each other."""
     ends = ((network.senders[0], "to-router", "from-s1"), (network.receiver, *2 * (BOTTLENECK,)))
@@ -201,7 +201,7 @@ def give_ipv6(network: Network) -> None:
 
 
 @contextlib.contextmanager
-def connection(network: Network, version: int = 4) -> Iterator[socket.socket]:
+def connection(network: Dumbbell, version: int = 4) -> Iterator[socket.socket]:
     """A connection from the sender to a receiver that takes all it gets."""
     address, family = RECEIVER_ADDRESS, socket.AF_INET
     if version == 6:
@@ -227,7 +227,7 @@ def connection(network: Network, version: int = 4) -> Iterator[socket.socket]:
         listener.close()
 
 
-def sent_by_level(network: Network) -> list[int]:
+def sent_by_level(network: Dumbbell) -> list[int]:
     """Bytes that each level's class has sent, the best first."""
     with inside(network.router):
         shown = subprocess.run(

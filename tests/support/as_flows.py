@@ -13,7 +13,7 @@ from mltcp_tools.lab.emulator.job import JobSpec, compute_times
 from mltcp_tools.lab.emulator.patterns import connection_of, connections
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.links import Link
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.planning.network import FRAME, PAYLOAD
 from mltcp_tools.lab.simulator.programs import program_of
 from mltcp_tools.lab.simulator.variants import BASE_RTT_S
@@ -21,7 +21,7 @@ from mltcp_tools.lab.simulator.variants import BASE_RTT_S
 
 def flow_times(
     experiment: Experiment,
-    tasks: Sequence[Task],
+    tasks: Sequence[ClientTask],
     rule: Rule,
     repetition: int = 1,
     isolated_s: Mapping[str, float] | None = None,
@@ -64,7 +64,7 @@ def run(experiment: Experiment, jobs: Sequence[FlowJob], rule: Rule) -> list[flo
 
 def flow_job(
     experiment: Experiment,
-    task: Task,
+    task: ClientTask,
     repetition: int,
     number: int,
     isolated_s: Mapping[str, float],
@@ -94,7 +94,9 @@ def flow_job(
     )
 
 
-def _crossed(experiment: Experiment, repetition: int, task: Task) -> tuple[dict[int, float], int]:
+def _crossed(
+    experiment: Experiment, repetition: int, task: ClientTask
+) -> tuple[dict[int, float], int]:
     """Bytes of a burst on each link, and the connections on the link that most are on."""
     spec, names = task.spec, list(experiment.links)
     program = program_of(experiment, repetition, task)

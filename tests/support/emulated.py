@@ -7,10 +7,10 @@ from typing import Any
 
 from mltcp_tools.lab.emulator.client import Client, ClientOptions
 from mltcp_tools.lab.emulator.job import JobSpec
-from mltcp_tools.lab.emulator.report import Result
+from mltcp_tools.lab.emulator.report import ClientResult
 
 
-def run(port: int, host: str = "127.0.0.1", **changes: Any) -> Result:
+def run(port: int, host: str = "127.0.0.1", **changes: Any) -> ClientResult:
     """A short job to the server at that port, with these changes to what it does by default."""
     values: dict[str, Any] = {"bytes_per_iteration": 300_001, "compute_s": 0.005, "iterations": 3}
     options = {k: changes.pop(k) for k in ("timeout_s", "trace_s") if k in changes}

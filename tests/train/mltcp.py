@@ -17,7 +17,7 @@ from pyroute2 import IPRoute
 
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside
-from mltcp_tools.lab.testbed.network import Network
+from mltcp_tools.lab.testbed.network import Dumbbell
 
 MLTCP = Path(sys.executable).with_name("mltcp")
 
@@ -49,9 +49,9 @@ def loaded() -> Iterator[None]:
 @contextlib.contextmanager
 def bottleneck(
     senders: int, link: Link, sysctls: Mapping[str, str] | None = None
-) -> Iterator[Network]:
+) -> Iterator[Dumbbell]:
     run_id = f"t{os.getpid()}{uuid.uuid4().hex[:4]}"
-    with Network(run_id, link, sysctls or {}, senders, both_ways=True) as network:
+    with Dumbbell(run_id, link, sysctls or {}, senders, both_ways=True) as network:
         # A rank meets the others at an address of its own namespace, by way of the loopback.
         for namespace in (network.receiver, *network.senders):
             with inside(namespace), IPRoute() as ip:

@@ -17,7 +17,7 @@ from train.jobs import Place, Rank, finish, gradient_bytes, training, wait_for_m
 from train.mltcp import MLTCP, bottleneck, loaded, mltcp_json
 
 from mltcp_tools.lab.experiments.links import Link
-from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell
 
 pytestmark = pytest.mark.bpf
 
@@ -29,7 +29,7 @@ SETTLE = 4
 
 
 @contextlib.contextmanager
-def two_jobs(network: Network, iterations: int) -> Iterator[dict[str, list[Rank]]]:
+def two_jobs(network: Dumbbell, iterations: int) -> Iterator[dict[str, list[Rank]]]:
     """Each has a rank in a namespace of its own and one at the other end of the bottleneck."""
     with contextlib.ExitStack() as stack:
         yield {

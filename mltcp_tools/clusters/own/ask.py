@@ -32,7 +32,7 @@ from mltcp_tools.clusters.own.replay import (
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import SEEDS, Workload
-from mltcp_tools.lab.planning.network import Network
+from mltcp_tools.lab.planning.network import LinkGraph
 
 SHARES = (0.1, 0.25, 0.5)
 """Shares of communication in a lone iteration, for which there is an answer each where nobody says
@@ -209,7 +209,7 @@ def widened(topology: Topology, factor: float) -> Topology:
         else replace(link, rate_bps=link.rate_bps * factor)
         for name, link in topology.network.links.items()
     }
-    return replace(topology, network=Network(links))
+    return replace(topology, network=LinkGraph(links))
 
 
 def _wider(workload: Workload, factor: float) -> Workload:

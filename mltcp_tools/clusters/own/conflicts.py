@@ -245,14 +245,14 @@ def _experiment(
 def _by_packets(text: str) -> tuple[float, float]:
     """The share of the jobs' iteration time that MLTCP saves, and half of its 95 % interval."""
     from mltcp_tools.lab.experiments.reading import parse_experiment
-    from mltcp_tools.lab.simulator.variants import Settings, simulate_variant
+    from mltcp_tools.lab.simulator.variants import SimulationSettings, simulate_variant
 
     document, rtt_s, gpus = json.loads(text)
     experiment = parse_experiment(json.dumps(document), "conflict")
 
     def times_s(variant: str, repetition: int) -> list[float]:
         done = simulate_variant(
-            experiment, experiment.variant(variant), repetition, Settings(rtt_s=rtt_s)
+            experiment, experiment.variant(variant), repetition, SimulationSettings(rtt_s=rtt_s)
         )
         own = [report["iterations"][_SETTLED:] for _, report in done.documents]
         return [float(np.mean([each["end"] - each["start"] for each in job])) for job in own]

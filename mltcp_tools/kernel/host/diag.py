@@ -98,7 +98,7 @@ class TcpSocket:
 
 
 @dataclass(frozen=True)
-class Progress:
+class SocketProgress:
     """The progress of a connection: bytes, and segments sent again, since it began.
 
     acknowledged, received: each byte once; bytes_again: those sent again. quiet_s: seconds since an
@@ -175,7 +175,7 @@ def _decode(data: bytes) -> TcpSocket:
     )
 
 
-def progress(diag: socket.socket, wanted: Iterable[TcpSocket]) -> dict[int, Progress]:
+def progress(diag: socket.socket, wanted: Iterable[TcpSocket]) -> dict[int, SocketProgress]:
     """Return the progress of these connections by cookie, without those that have closed.
 
     Each is looked up by its addresses, which takes microseconds however many sockets a host has.
@@ -203,7 +203,7 @@ def _request(number: int, sock: TcpSocket) -> bytes:
     return _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _REQUEST_ONE, number, 0) + body
 
 
-def _progress(data: bytes) -> Progress | None:
+def _progress(data: bytes) -> SocketProgress | None:
     """Return the progress that an answer tells; None for one without it, as of a socket that isn't
     connected.
     """
@@ -212,7 +212,7 @@ def _progress(data: bytes) -> Progress | None:
             since_data, since_ack, again, acked, received = _PROGRESS.unpack_from(data, begin)
             bytes_again = _counter(data, begin, size, _BYTES_RETRANS)
             quiet_s = min(since_data, since_ack) / 1000
-            return Progress(acked, received, bytes_again, again, quiet_s)
+            return SocketProgress(acked, received, bytes_again, again, quiet_s)
     return None
 
 

@@ -53,7 +53,7 @@ class Second:
 
 
 @dataclass(frozen=True)
-class Sample:
+class HostSample:
     """Counters since the start of the watch, at one instant (CLOCK_MONOTONIC seconds).
 
     stolen, worked, ticks: of all CPUs, in ticks; worked by processes. each: of each CPU, ticks in
@@ -76,7 +76,7 @@ class Sample:
     skipped: int | None = None
 
 
-class Watch:
+class DisturbanceWatch:
     """Watches the host while active. A context manager; `seconds` may be asked for at any time.
 
     skipped: how many BPF programs the kernel has skipped so far (pins.skipped_results).
@@ -84,12 +84,12 @@ class Watch:
 
     def __init__(self, skipped: Callable[[], int | None] = lambda: None) -> None:
         self._skipped = skipped
-        self._samples: list[Sample] = []
+        self._samples: list[HostSample] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._probe, name="disturbance", daemon=True)
         self._children = _Children()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> DisturbanceWatch:
         self._thread.start()
         return self
 
@@ -114,10 +114,10 @@ class Watch:
             late_s, latest_s, probes = late_s + late, max(latest_s, late), probes + 1
         self._samples.append(self._sample(late_s, probes, latest_s))
 
-    def _sample(self, late_s: float, probes: int, latest_s: float) -> Sample:
+    def _sample(self, late_s: float, probes: int, latest_s: float) -> HostSample:
         stolen, worked, ticks, each = cpu_ticks()
         ran_s, queued_s = self._children.ran_and_queued_s()
-        return Sample(
+        return HostSample(
             at=time.monotonic(),
             stolen=stolen,
             worked=worked,
@@ -133,7 +133,7 @@ class Watch:
         )
 
 
-def seconds_of(samples: Sequence[Sample], start: float, end: float) -> list[Second]:
+def seconds_of(samples: Sequence[HostSample], start: float, end: float) -> list[Second]:
     """The samples between two instants by seconds, counted from `start`."""
     inside = [each for each in samples if start <= each.at <= end]
     found: list[Second] = []
@@ -146,7 +146,7 @@ def seconds_of(samples: Sequence[Sample], start: float, end: float) -> list[Seco
     return found
 
 
-def _second(samples: Sequence[Sample]) -> Second:
+def _second(samples: Sequence[HostSample]) -> Second:
     begin, end = samples[0], samples[-1]
     length_s = end.at - begin.at
     ticks = max(1, end.ticks - begin.ticks)
@@ -177,7 +177,7 @@ def _more(before: int | None, after: int | None) -> int | None:
     return None if after is None else max(0, after - (before or 0))
 
 
-def _busiest(samples: Sequence[Sample]) -> float | None:
+def _busiest(samples: Sequence[HostSample]) -> float | None:
     """The mean, over the times between samples, of the busiest CPU's share of its time in use."""
     shares = []
     for begin, end in itertools.pairwise(samples):

@@ -57,7 +57,7 @@ _MOST_BYTES = 1 << 16
 """The end of what a program says on stderr; the rest is forgotten."""
 
 
-class Peer(Lines):
+class PeerProgram(Lines):
     """A program that `command` starts, by ssh mostly, and what it says.
 
     quiet: its stderr is kept for `complaint`, not shown.

@@ -13,12 +13,12 @@ import itertools
 import pandas as pd
 
 from mltcp_tools.lab.analysis.metrics import distribution, iteration_times, with_time_of
-from mltcp_tools.lab.analysis.result import Phase
+from mltcp_tools.lab.analysis.result import PhaseResult
 
 SHORTEST = 5
 
 
-def phases_of(table: pd.DataFrame, bound: pd.DataFrame | None) -> list[Phase]:
+def phases_of(table: pd.DataFrame, bound: pd.DataFrame | None) -> list[PhaseResult]:
     """The phases of one variant, pooled over its repetitions, in order of their beginning.
 
     table: the variant's iterations. bound: the bound's, where there is one. [] where all jobs run
@@ -37,7 +37,7 @@ def phases_of(table: pd.DataFrame, bound: pd.DataFrame | None) -> list[Phase]:
         own = pd.concat(parts)
         known = own["bound_s"].dropna() if "bound_s" in own.columns else own["start_s"][:0]
         phases.append(
-            Phase(
+            PhaseResult(
                 jobs=list(jobs),
                 iteration_s=distribution(iteration_times(own)),
                 bound_s=float(known.mean()) if len(known) else None,

@@ -79,7 +79,7 @@ class ScheduleResult(Relative):
 
 
 @dataclass(kw_only=True)
-class Link:
+class LinkResult:
     """The bottleneck during a variant; packets are sums over repetitions."""
 
     utilisation: float | None
@@ -91,7 +91,7 @@ class Link:
 
 
 @dataclass(kw_only=True)
-class Phase:
+class PhaseResult:
     """A span in which the same jobs run (phases.py)."""
 
     jobs: list[str]
@@ -189,12 +189,12 @@ class VariantResult(ScheduleResult):
 
     cc: str | None
     """The variant's congestion control."""
-    link: Link
+    link: LinkResult
     cpu_busy: float | None
     """Highest share of the host's CPU time in use, over repetitions."""
     events_per_burst: float | None
     """Iterations that the kernel ended, per burst and flow that was sent; 1 is right."""
-    phases: list[Phase]
+    phases: list[PhaseResult]
     """Iterations while the same jobs ran; [] where all jobs run all the time."""
     plan: PlanResult | None = None
     base: str | None = None

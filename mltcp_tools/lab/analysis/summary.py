@@ -20,7 +20,7 @@ from mltcp_tools.lab.analysis.result import (
     Disturbed,
     Interleaved,
     JobResult,
-    Link,
+    LinkResult,
     Result,
     ScheduleResult,
     Times,
@@ -163,7 +163,7 @@ def _variant(run: Run, variant: str, table: pd.DataFrame, reference: Reference) 
     return VariantResult(
         cc=run.experiment.variants.get(variant, {}).get("cc"),
         **fields_of(common),
-        link=Link(
+        link=LinkResult(
             utilisation=metrics.utilisation(rows, run.experiment.rate_bps),
             sending=_sending(run, bursts),
             drops=_total(rows["link_drops"]),

@@ -33,7 +33,7 @@ WARM_UP = 2
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """The comparison to make. sizes: bytes of tensors; type: of their values, as torch calls it.
     densities: shares of blocks that aren't zero, the same ones at all ranks; block: their values.
     """
@@ -48,7 +48,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One algorithm at one size.
 
     seconds: median of `times`, each the slowest rank's. algorithm_rate, bus_rate: bit/s; the latter
@@ -112,7 +112,7 @@ def is_right(result: torch.Tensor, tensors: Iterable[torch.Tensor], world: int) 
     return bool(((result - exact).abs() <= world * largest * step).all())
 
 
-def reducers(plan: Plan) -> dict[str, Callable[[torch.Tensor], Any]]:
+def reducers(plan: BenchPlan) -> dict[str, Callable[[torch.Tensor], Any]]:
     """A blocking all-reduce for each algorithm of the plan."""
     endpoint = endpoint_from_environment()
     made: dict[str, Callable[[torch.Tensor], Any]] = {}
@@ -129,7 +129,7 @@ def reducers(plan: Plan) -> dict[str, Callable[[torch.Tensor], Any]]:
     return made
 
 
-def run_rank(plan: Plan) -> list[Row]:
+def run_rank(plan: BenchPlan) -> list[BenchRow]:
     """This rank's part; rank 0 has the rows."""
     calls = reducers(plan)
     return [
@@ -141,8 +141,8 @@ def run_rank(plan: Plan) -> list[Row]:
 
 
 def _rows(
-    plan: Plan, calls: dict[str, Callable[[torch.Tensor], Any]], size: int, density: float
-) -> list[Row]:
+    plan: BenchPlan, calls: dict[str, Callable[[torch.Tensor], Any]], size: int, density: float
+) -> list[BenchRow]:
     """One for each algorithm, which take turns in each repetition."""
     rank, world = dist.get_rank(), dist.get_world_size()
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -196,12 +196,12 @@ def _row(
     cpu: list[float],
     right: bool,
     same: bool,
-) -> Row:
+) -> BenchRow:
     world = dist.get_world_size()
     seconds = statistics.median(times[name])
     rate = size * 8 / seconds
     total = sum(times["gloo"]) / sum(times[name]) if "gloo" in times else None
-    return Row(
+    return BenchRow(
         bytes=size,
         density=density,
         algorithm=name,
@@ -236,7 +236,7 @@ def _range(times: dict[str, list[float]], name: str) -> tuple[float, float] | No
 
 def main() -> None:
     """A rank: the plan is the argument, as JSON; rank 0 prints the rows as JSON."""
-    plan = Plan(**json.loads(sys.argv[1]))
+    plan = BenchPlan(**json.loads(sys.argv[1]))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rows = run_rank(plan)

@@ -28,7 +28,9 @@ from mltcp_tools.lab.testbed.leftovers import RunLock, remove_leftovers, require
 from mltcp_tools.lab.testbed.namespaces import inside
 
 if TYPE_CHECKING:
-    from mltcp_tools.lab.collectives.bench import Plan  # needs torch, which the aggregator doesn't
+    from mltcp_tools.lab.collectives.bench import (
+        BenchPlan,  # needs torch, which the aggregator doesn't
+    )
 
 FAST = 500_000_000
 """Rate of links from which TCP (Gloo) is a fair rival only with offloads and queues of 1 MB."""
@@ -38,8 +40,8 @@ _RUN_TIME = 0  # enum bpf_stats_type
 _MASTER_PORT = 29400
 
 
-def bench_here(plan: Plan, rates: Sequence[int]) -> dict[str, Any]:
-    """Rows of the plan (bench.Row as dictionaries), and what the aggregator counted.
+def bench_here(plan: BenchPlan, rates: Sequence[int]) -> dict[str, Any]:
+    """Rows of the plan (bench.BenchRow as dictionaries), and what the aggregator counted.
 
     rates: of each worker's link in bit/s. Needs root.
     """
@@ -69,7 +71,7 @@ def programs_counted() -> Iterator[None]:
 
 
 def add_bounds(rows: list[dict[str, Any]], rates: Rates) -> None:
-    """Add bound_s and most_speedup (bench.Row) to rows. rates: of the links."""
+    """Add bound_s and most_speedup (bench.BenchRow) to rows. rates: of the links."""
 
     def bound_s(row: dict[str, Any], algorithm: str) -> float:
         return COLLECTIVES[algorithm].bound_s(rates, row["bytes"], row["density"])
@@ -120,14 +122,14 @@ def _wait_until_up(name: str, pid: int) -> None:
         time.sleep(0.05)
 
 
-def run_ranks(star: Star, plan: Plan) -> list[dict[str, Any]]:
+def run_ranks(star: Star, plan: BenchPlan) -> list[dict[str, Any]]:
     """Run the plan with a rank in each worker's namespace; return the rows that rank 0 prints."""
     ranks = [start_rank(star, rank, plan) for rank in range(len(star.workers))]
     rows: list[dict[str, Any]] = json.loads(collect(ranks)[0].splitlines()[-1])
     return rows
 
 
-def start_rank(star: Star, rank: int, plan: Plan) -> subprocess.Popen[str]:
+def start_rank(star: Star, rank: int, plan: BenchPlan) -> subprocess.Popen[str]:
     """Start a rank in its namespace, with the environment that torchrun and the user give it."""
     environment = os.environ | {
         "MASTER_ADDR": star.address(0),

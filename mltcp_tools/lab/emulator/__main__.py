@@ -11,7 +11,7 @@ from mltcp_tools.base.errors import run
 from mltcp_tools.lab.emulator.client import ClientOptions
 from mltcp_tools.lab.emulator.control import Control
 from mltcp_tools.lab.emulator.entry import SILENCE_S, run_client, run_rank
-from mltcp_tools.lab.emulator.server import Server
+from mltcp_tools.lab.emulator.server import EmulatorServer
 
 
 def _arguments() -> argparse.Namespace:
@@ -36,7 +36,7 @@ def _main() -> None:
     said = _arguments()
     control = Control(said.control_fd)
     if said.role == "server":
-        server = Server(
+        server = EmulatorServer(
             said.port,
             said.bind,
             timeout_s=SILENCE_S,

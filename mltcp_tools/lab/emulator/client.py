@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.compression import Compressor
-from mltcp_tools.lab.emulator.control import Control, Stopped
-from mltcp_tools.lab.emulator.flow import Flow, Peer, connect_flows
+from mltcp_tools.lab.emulator.control import Control, StoppedByParent
+from mltcp_tools.lab.emulator.flow import ClientFlow, ServerAddress, connect_flows
 from mltcp_tools.lab.emulator.job import JobSpec, compute_times
-from mltcp_tools.lab.emulator.report import Burst, Iteration, Result, Sample
+from mltcp_tools.lab.emulator.report import BurstRecord, ClientResult, IterationRecord, TcpSample
 from mltcp_tools.lab.emulator.tcpinfo import read_tcp_info
 from mltcp_tools.lab.emulator.time_shift import Pace
 
@@ -65,20 +65,20 @@ class Client:
         spec: JobSpec,
         options: ClientOptions,
         control: Control | None = None,
-        report: Callable[[Iteration], None] | None = None,
+        report: Callable[[IterationRecord], None] | None = None,
     ) -> None:
         self._spec = spec
         self._options = options
         self._report = report
         self._control = control
         self._compressor = Compressor(spec.compress)
-        self._peer = Peer(options.host, options.port, options.timeout_s)
-        self._flows: list[Flow] = []
+        self._peer = ServerAddress(options.host, options.port, options.timeout_s)
+        self._flows: list[ClientFlow] = []
         self._selector = selectors.DefaultSelector()
         self._where = "before the first iteration"
         parameters = asdict(spec) | asdict(options)
         del parameters["job"]
-        self.result = Result(options.job, parameters)
+        self.result = ClientResult(options.job, parameters)
 
     def run(self) -> None:
         """Connect, run all iterations or those until the parent says stop, disconnect."""
@@ -86,7 +86,7 @@ class Client:
             self._connect()
             computes = compute_times(self._spec)
             start = self._wait_for_start()
-            with suppress(Stopped), self._compressor:
+            with suppress(StoppedByParent), self._compressor:
                 for iteration in self._iterate(start, computes):
                     self.result.iterations.append(iteration)
                     if self._report is not None:
@@ -136,7 +136,7 @@ class Client:
             for key, _ in self._selector.select(int((remaining - _FINE_S) * 1000) / 1000):
                 self._unexpected(key.data)
 
-    def _unexpected(self, flow: Flow | None) -> None:
+    def _unexpected(self, flow: ClientFlow | None) -> None:
         """Something is readable while nothing is due: always an end of some kind."""
         if flow is None:
             assert self._control is not None
@@ -145,7 +145,7 @@ class Client:
             with self._peer.errors(self._where):
                 flow.unexpected()
 
-    def _iterate(self, start: float, computes: Iterator[float]) -> Iterator[Iteration]:
+    def _iterate(self, start: float, computes: Iterator[float]) -> Iterator[IterationRecord]:
         spec = self._spec
         end = start
         burst_number = 0
@@ -173,8 +173,8 @@ class Client:
                     first = self._burst(burst_number, number, shares, burst_start)
                 end = time.monotonic()
                 late_s = burst_start - planned
-                bursts.append(Burst(burst, burst_start, end, sum(shares), late_s, first))
-            yield Iteration(number, began, end, compute_s, tuple(bursts), begin)
+                bursts.append(BurstRecord(burst, burst_start, end, sum(shares), late_s, first))
+            yield IterationRecord(number, began, end, compute_s, tuple(bursts), begin)
 
     def _burst(self, number: int, iteration: int, shares: list[int], start: float) -> float:
         """Move burst `number` over the flows, until the last one is confirmed; returns when the
@@ -210,13 +210,13 @@ class Client:
                 self._check_progress(pending, now)
         return first
 
-    def _watch(self, flow: Flow) -> None:
+    def _watch(self, flow: ClientFlow) -> None:
         """Wait until the flow can send, while it has something that may go."""
         if flow.outgoing.ready != flow.waits_to_send:
             flow.waits_to_send = flow.outgoing.ready
             self._selector.modify(flow.sock, _READ | (_WRITE * flow.waits_to_send), flow)
 
-    def _move(self, flow: Flow, mask: int) -> bool:
+    def _move(self, flow: ClientFlow, mask: int) -> bool:
         """Send and receive what can be; True when the flow's part of the burst is confirmed."""
         if mask & _WRITE:
             flow.outgoing.pump(flow.sock)
@@ -226,16 +226,16 @@ class Client:
             flow.finish()
         return done
 
-    def _check_progress(self, flows: Iterable[Flow], now: float) -> None:
+    def _check_progress(self, flows: Iterable[ClientFlow], now: float) -> None:
         quiet = [flow.progress.stalled_s(now) for flow in flows if flow.progress is not None]
         if quiet and min(quiet) >= self._options.timeout_s:
             raise TimeoutError
 
-    def _sample(self, iteration: int, flows: Iterable[Flow]) -> None:
+    def _sample(self, iteration: int, flows: Iterable[ClientFlow]) -> None:
         for flow in flows:
             info = read_tcp_info(flow.sock)
             self.result.samples.append(
-                Sample(
+                TcpSample(
                     flow.index,
                     iteration,
                     time.monotonic(),

@@ -45,7 +45,7 @@ FLOWS_PER_MESSAGE = 64
 _MESSAGE_BYTES = 64 * 1024
 
 
-class Stopped(Exception):
+class StoppedByParent(Exception):
     """The parent wants no more iterations."""
 
 
@@ -184,7 +184,7 @@ class Control:
         if message is None:
             _end()
         if message["event"] == "stop":
-            raise Stopped
+            raise StoppedByParent
         raise MltcpError(f"The control descriptor brought {message}, where nothing was due.")
 
     def _send(

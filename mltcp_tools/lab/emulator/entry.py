@@ -12,8 +12,8 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.lab.emulator.client import Client, ClientOptions
 from mltcp_tools.lab.emulator.control import Control
 from mltcp_tools.lab.emulator.job import JobSpec
-from mltcp_tools.lab.emulator.ranks import Assignment, Rank
-from mltcp_tools.lab.emulator.report import Iteration, iteration_text, summary_text
+from mltcp_tools.lab.emulator.ranks import Assignment, RankClient
+from mltcp_tools.lab.emulator.report import IterationRecord, iteration_text, summary_text
 
 SILENCE_S = 10.0
 """The time for which the other end may be silent, where nobody says otherwise; seconds."""
@@ -30,16 +30,16 @@ def run_client(
     _run(client, control, as_json=as_json)
 
 
-def _print(iteration: Iteration) -> None:
+def _print(iteration: IterationRecord) -> None:
     print(iteration_text(iteration), flush=True)
 
 
 def run_rank(control: Control) -> None:
     """Run one rank of a job with a pattern, which the parent describes; the result to stdout."""
-    _run(Rank(Assignment.read(control.read_rank()), control), control, as_json=True)
+    _run(RankClient(Assignment.read(control.read_rank()), control), control, as_json=True)
 
 
-def _run(job: Client | Rank, control: Control | None, *, as_json: bool) -> None:
+def _run(job: Client | RankClient, control: Control | None, *, as_json: bool) -> None:
     """Run a job, write what it measured however it ended, and tell the parent."""
     result = job.result
     try:

@@ -18,7 +18,7 @@ from mltcp_tools.lab.emulator.protocol import (
     Welcome,
 )
 from mltcp_tools.lab.emulator.sockets import (
-    Progress,
+    StallWatch,
     congestion_control,
     prepare_socket,
     set_congestion_control,
@@ -28,7 +28,7 @@ from mltcp_tools.lab.emulator.tcpinfo import read_tcp_info
 
 
 @dataclass(frozen=True)
-class Peer:
+class ServerAddress:
     """The server, and after how many seconds of silence it counts as gone."""
 
     host: str
@@ -60,7 +60,7 @@ class Peer:
             ) from error
 
 
-class Flow:
+class ClientFlow:
     """One connection and its part of the burst under way."""
 
     def __init__(self, index: int, sock: socket.socket) -> None:
@@ -70,7 +70,7 @@ class Flow:
         self.incoming = Incoming()
         self.acked_before = 0
         self.server_retransmits = 0
-        self.progress: Progress | None = None
+        self.progress: StallWatch | None = None
         self.waits_to_send = False
         self._header = BurstHeader(0, 0, 0)
         self._chunk: int | None = None
@@ -88,7 +88,7 @@ class Flow:
         chunk: bytes that each end sends at a time, the next once as many have arrived.
         """
         self._header = BurstHeader(number, share, 0 if direction == "send" else share)
-        self.progress = Progress(self.sock, now)
+        self.progress = StallWatch(self.sock, now)
         self._chunk = chunk
         self.outgoing = Outgoing(self._header.pack(), self._header.payload_up(), chunk)
         self.incoming = Incoming(self._header.payload_down(), Confirmation.LAYOUT.size)
@@ -121,16 +121,16 @@ class Flow:
         self.acked_before = read_tcp_info(self.sock).bytes_acked
 
 
-def connect_flows(spec: JobSpec, peer: Peer) -> tuple[list[Flow], str]:
+def connect_flows(spec: JobSpec, peer: ServerAddress) -> tuple[list[ClientFlow], str]:
     """All connections of a job, non-blocking, and the congestion control of the sending side.
 
     Raises UsageError (unknown host), HostError (congestion control) or MltcpError (no server).
     """
-    flows: list[Flow] = []
+    flows: list[ClientFlow] = []
     where = "while connecting"
     try:
         for index in range(spec.flows):
-            flow = Flow(index, _open(spec.cc, peer))
+            flow = ClientFlow(index, _open(spec.cc, peer))
             flows.append(flow)
             hello = Hello(spec.direction, spec.cc or "", spec.chunk or 0)
             with peer.errors(where):
@@ -149,7 +149,7 @@ def connect_flows(spec: JobSpec, peer: Peer) -> tuple[list[Flow], str]:
     return flows, own_cc
 
 
-def _open(cc: str | None, peer: Peer) -> socket.socket:
+def _open(cc: str | None, peer: ServerAddress) -> socket.socket:
     """A connected socket with its options set; tries the host's addresses in turn."""
     try:
         addresses = socket.getaddrinfo(peer.host, peer.port, type=socket.SOCK_STREAM)

@@ -39,7 +39,7 @@ _FORWARD = 1 / 3
 _AHEAD = 2  # units that are gathered before they are needed
 
 
-class Task(NamedTuple):
+class RankTask(NamedTuple):
     """One task of a rank: it sends `size` bytes to rank `to` over the connection number `flow` of
     these two, or where `to` is None it computes `share` of the iteration's computing. after: the
     numbers of the tasks that must be done before it begins."""
@@ -77,7 +77,7 @@ class Pattern:
         if not 1 <= self.pieces <= MAX_PIECES:
             raise UsageError(f"A pattern takes 1 to {MAX_PIECES} pieces, not {self.pieces}.")
 
-    def tasks(self, size: int, flows: int = 1) -> tuple[Task, ...]:
+    def tasks(self, size: int, flows: int = 1) -> tuple[RankTask, ...]:
         """The tasks of an iteration. Raises UsageError where messages come out too small.
 
         size: bytes: in a ring and a tree, what is reduced; of experts,
@@ -88,24 +88,24 @@ class Pattern:
 
 
 @functools.lru_cache(64)
-def _tasks(pattern: Pattern, size: int, flows: int) -> tuple[Task, ...]:
+def _tasks(pattern: Pattern, size: int, flows: int) -> tuple[RankTask, ...]:
     program = _Program(pattern.ranks, flows)
     _MAKERS[pattern.kind](program, size, pattern.pieces)
     return tuple(program.tasks)
 
 
-def connections(tasks: Iterable[Task]) -> tuple[Connection, ...]:
+def connections(tasks: Iterable[RankTask]) -> tuple[Connection, ...]:
     """The connections that the tasks use, in the order in which they first do."""
     return tuple(dict.fromkeys(connection_of(task) for task in tasks if task.to is not None))
 
 
-def connection_of(task: Task) -> Connection:
+def connection_of(task: RankTask) -> Connection:
     """The connection over which a task sends."""
     assert task.to is not None
     return task.rank, task.to, task.flow
 
 
-def sizes(tasks: Iterable[Task]) -> list[int]:
+def sizes(tasks: Iterable[RankTask]) -> list[int]:
     """Bytes that each of their connections carries in an iteration."""
     found: dict[Connection, int] = {}
     for task in tasks:
@@ -125,14 +125,14 @@ class _Program:
 
     def __init__(self, ranks: int, flows: int) -> None:
         self.ranks = ranks
-        self.tasks: list[Task] = []
+        self.tasks: list[RankTask] = []
         self.flows = flows
         self._computed: dict[int, int] = {}  # rank -> its latest computing
 
     def compute(self, rank: int, share: float, after: Iterable[int] = ()) -> list[int]:
         """A rank computes one thing after another."""
         before = {*after, *([self._computed[rank]] if rank in self._computed else [])}
-        self.tasks.append(Task(rank, None, 0, 0, share, tuple(sorted(before))))
+        self.tasks.append(RankTask(rank, None, 0, 0, share, tuple(sorted(before))))
         self._computed[rank] = len(self.tasks) - 1
         return [self._computed[rank]]
 
@@ -146,7 +146,7 @@ class _Program:
                     f"The bytes make messages of {part}, and {MIN_MESSAGE} is the least: raise them"
                     " or take fewer pieces."
                 )
-            self.tasks.append(Task(rank, to, flow, part, 0.0, before))
+            self.tasks.append(RankTask(rank, to, flow, part, 0.0, before))
         return list(range(first, len(self.tasks)))
 
     def around(

@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mltcp_tools.base.errors import HostError, MltcpError, UsageError
-from mltcp_tools.lab.emulator.control import Control, Stopped
+from mltcp_tools.lab.emulator.control import Control, StoppedByParent
 from mltcp_tools.lab.emulator.job import JobSpec, compute_times
-from mltcp_tools.lab.emulator.patterns import Task, connections, sizes
-from mltcp_tools.lab.emulator.report import Burst, Iteration, Result, Sample
+from mltcp_tools.lab.emulator.patterns import RankTask, connections, sizes
+from mltcp_tools.lab.emulator.report import BurstRecord, ClientResult, IterationRecord, TcpSample
 from mltcp_tools.lab.emulator.sockets import prepare_socket, set_congestion_control
 from mltcp_tools.lab.emulator.stream import Incoming, Outgoing, PeerClosed
 from mltcp_tools.lab.emulator.tcpinfo import read_tcp_info
@@ -104,7 +104,7 @@ class _Receiving:
 class _Iteration:
     """The rank's state in one iteration, which it may not have begun itself."""
 
-    def __init__(self, tasks: tuple[Task, ...], rank: int) -> None:
+    def __init__(self, tasks: tuple[RankTask, ...], rank: int) -> None:
         # One more than the tasks before: the rank's own beginning.
         self.waiting = {n: len(t.after) + 1 for n, t in enumerate(tasks) if t.rank == rank}
         self.left = sum(task.ends_at == rank for task in tasks)
@@ -113,7 +113,7 @@ class _Iteration:
         self.late_s = 0.0
 
 
-class Rank:
+class RankClient:
     """Runs one rank; `run` returns normally or raises, and `result` holds what was measured."""
 
     def __init__(self, assignment: Assignment, control: Control) -> None:
@@ -144,14 +144,14 @@ class Rank:
         self._listener: socket.socket | None = None
         self._sample_s = float("inf")
         parameters = asdict(spec) | {"rank": self._rank, "trace_s": assignment.trace_s}
-        self.result = Result(assignment.name, parameters)
+        self.result = ClientResult(assignment.name, parameters)
 
     def run(self) -> None:
         """Listen, connect when the parent says so, run all iterations."""
         try:
             self._listen()
             self._connect()
-            with suppress(Stopped):
+            with suppress(StoppedByParent):
                 self._iterate()
         finally:
             self.result.retransmits = sum(
@@ -376,10 +376,10 @@ class Rank:
         state, end = self._iterations.pop(iteration), time.monotonic()
         first = end if state.first_s is None else state.first_s
         first_end = end if state.first_end_s is None else state.first_end_s
-        burst = Burst(1, first, end, self._own_bytes, state.late_s, first_end)
+        burst = BurstRecord(1, first, end, self._own_bytes, state.late_s, first_end)
         compute_s = self._computes[iteration]
         self.result.iterations.append(
-            Iteration(iteration + 1, self._began_s, end, compute_s, (burst,))
+            IterationRecord(iteration + 1, self._began_s, end, compute_s, (burst,))
         )
         self._control.iteration(iteration + 1)
         self._began_s = end
@@ -393,7 +393,7 @@ class Rank:
             if info.bytes_acked < each.acked_first + each.handed_over:
                 acked = max(0, info.bytes_acked - each.acked_before)
                 self.result.samples.append(
-                    Sample(
+                    TcpSample(
                         each.number,
                         self._present + 1,
                         now,

@@ -41,7 +41,7 @@ from mltcp_tools.lab.emulator.time_shift import Begin
 SCHEMA = "mltcp-emulate/1"
 
 
-class Burst(NamedTuple):
+class BurstRecord(NamedTuple):
     """Times in CLOCK_MONOTONIC seconds; `late_s`: how long after the planned instant it began,
     `first_end`: when the first of its flows was done."""
 
@@ -53,7 +53,7 @@ class Burst(NamedTuple):
     first_end: float
 
 
-class Iteration(NamedTuple):
+class IterationRecord(NamedTuple):
     """Times in CLOCK_MONOTONIC seconds, `compute_s` the planned compute time; `begin`: how its
     communication kept to the job's time shifts, None for a job without."""
 
@@ -61,7 +61,7 @@ class Iteration(NamedTuple):
     start: float
     end: float
     compute_s: float
-    bursts: tuple[Burst, ...]
+    bursts: tuple[BurstRecord, ...]
     begin: Begin | None = None
 
     @property
@@ -73,7 +73,7 @@ class Iteration(NamedTuple):
         return sum(burst.bytes for burst in self.bursts)
 
 
-class Sample(NamedTuple):
+class TcpSample(NamedTuple):
     """TCP state of one flow at one instant; see the module's text for the units."""
 
     flow: int
@@ -87,13 +87,13 @@ class Sample(NamedTuple):
 
 
 @dataclass
-class Result:
+class ClientResult:
     """Everything one run measured, growing while it runs."""
 
     job: str
     parameters: dict[str, Any]
-    iterations: list[Iteration] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
+    iterations: list[IterationRecord] = field(default_factory=list)
+    samples: list[TcpSample] = field(default_factory=list)
     retransmits: int = 0
     error: str | None = None
 
@@ -171,7 +171,7 @@ def _spread(
     }
 
 
-def iteration_text(iteration: Iteration) -> str:
+def iteration_text(iteration: IterationRecord) -> str:
     """A line for people on an iteration that is over."""
     length_s = iteration.end - iteration.start
     return (
@@ -180,7 +180,7 @@ def iteration_text(iteration: Iteration) -> str:
     )
 
 
-def summary_text(result: Result) -> str:
+def summary_text(result: ClientResult) -> str:
     """The summary for people, a few lines."""
     summary = result.summary()
     if not summary["iterations"]:

@@ -27,7 +27,7 @@ from mltcp_tools.lab.emulator.protocol import (
     Welcome,
 )
 from mltcp_tools.lab.emulator.sockets import (
-    Progress,
+    StallWatch,
     prepare_socket,
     set_congestion_control,
 )
@@ -61,7 +61,7 @@ class _Connection:
         self.outgoing = Outgoing()
         self.hello: Hello | None = None
         self.header = BurstHeader(0, 0, 0)
-        self.progress = Progress(sock, now)
+        self.progress = StallWatch(sock, now)
         self.interest = _READ
 
     @property
@@ -76,7 +76,7 @@ class _Connection:
             self.outgoing.pump(self.sock)
 
 
-class Server:
+class EmulatorServer:
     """Listens on `port` (0: any free one) of address `bind` (None: all, IPv4 and IPv6).
 
     `log` gets one line per event. A connection that has a burst or its hello outstanding and moves

@@ -62,7 +62,7 @@ def set_congestion_control(sock: socket.socket, name: str) -> None:
         raise HostError(f"The socket uses congestion control {actual!r} although {name!r} was set.")
 
 
-class Progress:
+class StallWatch:
     """Notices when a connection has moved nothing, in either direction, for some time.
 
     Looks at TCP's own counters: a full send buffer that drains slowly is progress.

@@ -16,7 +16,7 @@ from mltcp_tools.lab.experiments.variants import ALONE, Variant
 
 
 @dataclass(frozen=True)
-class Task:
+class ClientTask:
     """One client: its name, the sender (from 0) it runs in, and what it is told to do.
 
     trace_ms: milliseconds between samples of its sockets, 0 for none.
@@ -53,7 +53,7 @@ def tasks_of(
     variant: Variant,
     repetition: int,
     trace_ms: int = 0,
-) -> list[list[Task]]:
+) -> list[list[ClientTask]]:
     """The jobs that run in the variant: all at once, or in `alone` one of each kind after another.
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
@@ -70,16 +70,16 @@ def tasks_of(
         trace = trace_ms if repetition == 1 else 0
         # Alone all may come from one sender, unless each has its own path.
         own = experiment.jobs.index(job) if experiment.links else 0 if alone else sender
-        tasks.append(Task(job.name, own, spec, trace))
+        tasks.append(ClientTask(job.name, own, spec, trace))
     return [[task] for task in tasks] if alone else [tasks]
 
 
-def neighbour_tasks(experiment: Experiment, variant: Variant, repetition: int) -> list[Task]:
+def neighbour_tasks(experiment: Experiment, variant: Variant, repetition: int) -> list[ClientTask]:
     """The neighbours that run in the variant, behind the jobs' senders; none in `alone`."""
-    tasks: list[Task] = []
+    tasks: list[ClientTask] = []
     for sender, each in enumerate(experiment.neighbours, len(experiment.jobs)):
         spec = each.spec(
             cc=each.cc_in(variant.cc), seed=experiment.neighbour_seed(repetition, each)
         )
-        tasks.append(Task(each.name, sender, spec, SAMPLES_MS if each.size is None else 0))
+        tasks.append(ClientTask(each.name, sender, spec, SAMPLES_MS if each.size is None else 0))
     return [] if variant.name == ALONE else tasks

@@ -25,7 +25,7 @@ SOURCES = ("network", "host")
 
 
 @dataclass(frozen=True)
-class Settings:
+class TreatmentSettings:
     """One treatment of a variant. name: what it is called everywhere. cc: the only congestion
     control that it is for, None where it is for all."""
 
@@ -43,7 +43,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class TimeShiftSettings(Settings):
+class TimeShiftSettings(TreatmentSettings):
     """The jobs keep to time shifts that Cassini's planner gives them (planning/variants.py).
 
     Time shifts are longer than the jobs' iterations by the share `room`.
@@ -60,7 +60,7 @@ class TimeShiftSettings(Settings):
 
 
 @dataclass(frozen=True)
-class RatesSettings(Settings):
+class RatesSettings(TreatmentSettings):
     """The jobs' windows follow what the network says (kmod/mltcp_rate.h), in the spirit of MLCC.
 
     source: `network`: the bottlenecks stamp packets, and receivers return that; `host`: the
@@ -87,7 +87,7 @@ class RatesSettings(Settings):
 
 
 @dataclass(frozen=True)
-class PrioritiesSettings(Settings):
+class PrioritiesSettings(TreatmentSettings):
     """Bursts get priorities from Sincronia's order (priorities/coflows.py), made anew at each start
     and end of a burst.
 
@@ -109,13 +109,13 @@ class PrioritiesSettings(Settings):
         )
 
 
-TREATMENTS: dict[str, type[Settings]] = {
+TREATMENTS: dict[str, type[TreatmentSettings]] = {
     each.name: each for each in (TimeShiftSettings, RatesSettings, PrioritiesSettings)
 }
 """All treatments, in the order in which they are applied; they are undone in the opposite one."""
 
 
-def read_treatments(section: Section | None) -> tuple[Settings, ...]:
+def read_treatments(section: Section | None) -> tuple[TreatmentSettings, ...]:
     """The treatments in a variant's mapping `treatment`, in the order of TREATMENTS."""
     if section is None:
         return ()

@@ -14,11 +14,11 @@ from mltcp_tools.base.document import Section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.congestion_controls import NAMES, is_mltcp
-from mltcp_tools.lab.experiments.treatments import TREATMENTS, Settings, read_treatments
+from mltcp_tools.lab.experiments.treatments import TREATMENTS, TreatmentSettings, read_treatments
 
 ALONE = "alone"
 _OWN_FIELDS = ("cc", "attached", "treatment")
-_Settings = TypeVar("_Settings", bound=Settings)
+_Settings = TypeVar("_Settings", bound=TreatmentSettings)
 _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 
 
@@ -35,7 +35,7 @@ class Variant:
     cc: str
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     attached: bool = True
-    treatments: tuple[Settings, ...] = ()
+    treatments: tuple[TreatmentSettings, ...] = ()
 
     @property
     def params(self) -> JobParams:

@@ -31,7 +31,7 @@ PAYLOAD = 1448 / FRAME
 
 
 @dataclass(frozen=True)
-class Link:
+class NetworkLink:
     """A link of `rate_bps` bit/s in each direction between two nodes, if these are known."""
 
     name: str
@@ -39,10 +39,10 @@ class Link:
     ends: tuple[str, str] | None
 
 
-class Network:
+class LinkGraph:
     """Links by name; each direction has a number, those that leave first ends even ones."""
 
-    def __init__(self, links: Mapping[str, Link]) -> None:
+    def __init__(self, links: Mapping[str, NetworkLink]) -> None:
         self.links = links
         self._number = {}
         self._graph = nx.Graph()
@@ -54,9 +54,9 @@ class Network:
         self._all_paths = lru_cache(maxsize=65_536)(self._find_all)
         self._distances = lru_cache(maxsize=4096)(self._find_distances)
 
-    def __reduce__(self) -> tuple[type[Network], tuple[Mapping[str, Link]]]:
+    def __reduce__(self) -> tuple[type[LinkGraph], tuple[Mapping[str, NetworkLink]]]:
         """Pickle the links alone: what was found of paths can't be."""
-        return Network, (self.links,)
+        return LinkGraph, (self.links,)
 
     @cached_property
     def names(self) -> list[str]:
@@ -118,9 +118,9 @@ def draw(*values: int) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
-def read_links(top: Section) -> dict[str, Link]:
+def read_links(top: Section) -> dict[str, NetworkLink]:
     """The links under `links`, by name."""
-    links: dict[str, Link] = {}
+    links: dict[str, NetworkLink] = {}
     joined: dict[frozenset[str], str] = {}
     for section in top.sections("links", ["name", "ends", "rate"]):
         name = section.get("name", job_name)
@@ -133,7 +133,7 @@ def read_links(top: Section) -> dict[str, Link]:
                 raise section.error(
                     f"{other} joins the same ends; make them one link of both rates.", "ends"
                 )
-        links[name] = Link(name, positive_rate(section, "rate"), ends)
+        links[name] = NetworkLink(name, positive_rate(section, "rate"), ends)
     return links
 
 

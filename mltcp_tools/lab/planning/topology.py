@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mltcp_tools.base.document import Section, read_section
-from mltcp_tools.lab.planning.network import Link, Network, read_links, read_names
+from mltcp_tools.lab.planning.network import LinkGraph, NetworkLink, read_links, read_names
 from mltcp_tools.lab.planning.profile import Profile, require_jobs
 from mltcp_tools.lab.planning.reading import job_name, read_jobs
 
@@ -49,7 +49,7 @@ class Placement:
 class Cluster:
     """Links and profiles by name, and candidate placements."""
 
-    links: Mapping[str, Link]
+    links: Mapping[str, NetworkLink]
     profiles: Mapping[str, Profile]
     placements: tuple[Placement, ...]
 
@@ -59,7 +59,7 @@ def parse_cluster(text: str, file: str) -> Cluster:
     top = read_section(text, file, ["links", "jobs", "placements"])
     links = read_links(top)
     profiles = {profile.name: profile for profile in require_jobs(read_jobs(top))}
-    network = Network(links)
+    network = LinkGraph(links)
     placements: dict[str, Placement] = {}
     for section in top.sections("placements", ["name", "jobs"]):
         name = section.get("name", job_name)
@@ -74,8 +74,8 @@ def _read_placement(
     name: str,
     section: Section,
     profiles: Mapping[str, Profile],
-    links: Mapping[str, Link],
-    network: Network,
+    links: Mapping[str, NetworkLink],
+    network: LinkGraph,
 ) -> Placement:
     jobs = section.section("jobs", None)
     if jobs is None:
@@ -102,7 +102,7 @@ def _read_placement(
 
 
 def _require_use(
-    top: Section, links: Mapping[str, Link], placements: Mapping[str, Placement]
+    top: Section, links: Mapping[str, NetworkLink], placements: Mapping[str, Placement]
 ) -> None:
     """Every link that no route can find must be named by a job, or a name was misspelt."""
     used = {
@@ -118,7 +118,7 @@ def _require_use(
             )
 
 
-def _ring(network: Network, servers: list[str]) -> dict[str, int]:
+def _ring(network: LinkGraph, servers: list[str]) -> dict[str, int]:
     """Link -> crossings in its busier direction of a ring over the servers, in their order."""
     crossed: Counter[int] = Counter()
     for source, target in pairwise([*servers, servers[0]]):

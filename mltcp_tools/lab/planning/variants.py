@@ -23,12 +23,12 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.emulator.time_shift import TimeShift
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.experiments.treatments import TimeShiftSettings
 from mltcp_tools.lab.experiments.variants import ALONE, Variant
 from mltcp_tools.lab.planning.cluster import PlacementPlan, plan_cluster
 from mltcp_tools.lab.planning.from_run import profiles_of_run
-from mltcp_tools.lab.planning.network import PAYLOAD, Link
+from mltcp_tools.lab.planning.network import PAYLOAD, NetworkLink
 from mltcp_tools.lab.planning.profile import Profile
 from mltcp_tools.lab.planning.topology import Cluster, Placement
 from mltcp_tools.lab.runs.folder import PLAN, PLAN_SCHEMA
@@ -83,8 +83,8 @@ def check_plans(experiment: Experiment) -> None:
 
 
 def with_time_shift(
-    experiment: Experiment, task: Task, time_shifts: Mapping[str, TimeShift]
-) -> Task:
+    experiment: Experiment, task: ClientTask, time_shifts: Mapping[str, TimeShift]
+) -> ClientTask:
     """The task with its job's time shifts; one whose start is random then starts with its first
     slot."""
     start_s = experiment.job(task.name).start or 0.0
@@ -144,7 +144,7 @@ def _plan(
         each.name: dataclasses.replace(each, period_s=each.period_s * (1 + stretch), back=())
         for each in profiles
     }
-    links = {name: Link(name, rate_bps, None) for name, rate_bps in capacity_bps.items()}
+    links = {name: NetworkLink(name, rate_bps, None) for name, rate_bps in capacity_bps.items()}
     crossings = {job.name: dict.fromkeys(_crossed(job), 1) for job in experiment.jobs}
     cluster = Cluster(links, stretched, (Placement(experiment.name, crossings),))
     (plan,) = plan_cluster(cluster, angle_deg=ANGLE_DEG, tolerance=TOLERANCE)

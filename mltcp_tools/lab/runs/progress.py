@@ -9,7 +9,7 @@ from typing import Self, TextIO
 from tqdm import tqdm
 
 
-class Progress:
+class ProgressBar:
     """Counts iterations over all variants of a run; a context manager.
 
     The bar is drawn on a terminal only. stream: where, the standard error output unless told.

@@ -15,7 +15,7 @@ from typing import Any
 
 from mltcp_tools.base.run_tables import COLUMNS
 from mltcp_tools.kernel.backends.base import IterationEvent
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.runs.folder import RARE, write_tables
 
 TRACED = 3
@@ -90,7 +90,12 @@ class Tables:
                 ]
 
     def add_job(
-        self, variant: str, repetition: int, start: float, task: Task, document: dict[str, Any]
+        self,
+        variant: str,
+        repetition: int,
+        start: float,
+        task: ClientTask,
+        document: dict[str, Any],
     ) -> None:
         """Add a client's result document; `start` is the variant's start (CLOCK_MONOTONIC)."""
         key = {"variant": variant, "repetition": repetition, "job": task.name}
@@ -129,7 +134,12 @@ class Tables:
                 self._rows["samples"].append(key | row)
 
     def add_neighbour(
-        self, variant: str, repetition: int, start: float, task: Task, document: dict[str, Any]
+        self,
+        variant: str,
+        repetition: int,
+        start: float,
+        task: ClientTask,
+        document: dict[str, Any],
     ) -> None:
         """Add a neighbour's result document: its requests, or how far its bulk flow came."""
         key = {"variant": variant, "repetition": repetition, "neighbour": task.name}

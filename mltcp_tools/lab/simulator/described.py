@@ -8,7 +8,7 @@ from typing import Any
 
 from mltcp_tools.lab.emulator.patterns import connection_of, connections
 from mltcp_tools.lab.emulator.time_shift import REALIGN
-from mltcp_tools.lab.simulator.inputs import Link, PacketJob, Program
+from mltcp_tools.lab.simulator.inputs import PacketJob, Program, SimulatedLink
 
 
 def nanoseconds(seconds: float) -> int:
@@ -25,7 +25,7 @@ class Described:
         self._arrays: list[Any] = []
         self._bases = {"reno": lib.SIM_RENO, "dctcp": lib.SIM_DCTCP, "cubic": lib.SIM_CUBIC}
 
-    def links(self, links: Sequence[Link]) -> Any:
+    def links(self, links: Sequence[SimulatedLink]) -> Any:
         """An array of `struct sim_link`."""
         return self._array(
             [

@@ -10,16 +10,18 @@ from typing import Any
 from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.kernel.native.uapi import from_fixed
 from mltcp_tools.lab.emulator.job import JobSpec, compute_times
-from mltcp_tools.lab.emulator.report import Burst, Iteration, Result, Sample
+from mltcp_tools.lab.emulator.report import BurstRecord, ClientResult, IterationRecord, TcpSample
 from mltcp_tools.lab.emulator.time_shift import Pace
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.simulator import library
 from mltcp_tools.lab.simulator.library import Structs
 
 
-def document_of(task: Task, number: int, result: library.Result, start: float) -> dict[str, Any]:
+def document_of(
+    task: ClientTask, number: int, result: library.SimulationResult, start: float
+) -> dict[str, Any]:
     """The result document of a task, which was job `number` of a run that began at `start` s."""
-    report = Result(task.name, asdict(task.spec))
+    report = ClientResult(task.name, asdict(task.spec))
     bursts = result.bursts[number]
     if task.spec.pattern is not None:
         report.iterations += _of_ranks(task.spec, bursts, start)
@@ -30,7 +32,7 @@ def document_of(task: Task, number: int, result: library.Result, start: float) -
     return report.document()
 
 
-def _of_ranks(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]:
+def _of_ranks(spec: JobSpec, bursts: Structs, start: float) -> list[IterationRecord]:
     iterations = []
     began = start + spec.start_delay_s
     for number, times in enumerate(bursts, 1):
@@ -39,15 +41,15 @@ def _of_ranks(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]:
             max(began, start + float(times[name]) * 1e-9)
             for name in ("start_ns", "first_end_ns", "end_ns")
         )
-        burst = Burst(1, first, end, sum(spec.shares(1)), 0.0, first_end)
-        iterations.append(Iteration(number, began, end, first - began, (burst,)))
+        burst = BurstRecord(1, first, end, sum(spec.shares(1)), 0.0, first_end)
+        iterations.append(IterationRecord(number, began, end, first - began, (burst,)))
         began = end
     return iterations
 
 
-def _iterations(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]:
+def _iterations(spec: JobSpec, bursts: Structs, start: float) -> list[IterationRecord]:
     """Return the iterations that are complete."""
-    iterations: list[Iteration] = []
+    iterations: list[IterationRecord] = []
     time_shifts, each_s = spec.time_shifts, spec.compute_s / spec.bursts
     began = (
         spec.start_delay_s if time_shifts is None else time_shifts.first(0.0, spec.start_delay_s)
@@ -61,13 +63,13 @@ def _iterations(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]
             break
         own = tuple(_burst(place, times, start) for place, times in enumerate(of_it, 1))
         begin = pace.begin(began + compute_s / spec.bursts) if pace is not None else None
-        iterations.append(Iteration(number + 1, began, own[-1].end, compute_s, own, begin))
+        iterations.append(IterationRecord(number + 1, began, own[-1].end, compute_s, own, begin))
         began = own[-1].end
     return iterations
 
 
-def _burst(number: int, times: Any, start: float) -> Burst:
-    return Burst(
+def _burst(number: int, times: Any, start: float) -> BurstRecord:
+    return BurstRecord(
         burst=number,
         start=start + float(times["start_ns"]) * 1e-9,
         end=start + float(times["end_ns"]) * 1e-9,
@@ -77,8 +79,8 @@ def _burst(number: int, times: Any, start: float) -> Burst:
     )
 
 
-def _sample(sample: Any, start: float) -> Sample:
-    return Sample(
+def _sample(sample: Any, start: float) -> TcpSample:
+    return TcpSample(
         flow=int(sample["flow"]),
         iteration=int(sample["iteration"]),
         time=start + float(sample["time_ns"]) * 1e-9,

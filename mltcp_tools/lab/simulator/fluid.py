@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mltcp_tools.lab.emulator.patterns import Task, connection_of, connections
+from mltcp_tools.lab.emulator.patterns import RankTask, connection_of, connections
 from mltcp_tools.lab.planning.filling import Filling
 from mltcp_tools.lab.simulator.schedules import Schedule
 
@@ -47,7 +47,7 @@ class RankedJob:
     name: str
     start_s: float
     compute_s: Sequence[float]
-    tasks: Sequence[Task]
+    tasks: Sequence[RankTask]
     paths: Sequence[Sequence[Hashable]]
     latencies_s: Sequence[float]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mltcp_tools.lab.emulator.patterns import Task
+from mltcp_tools.lab.emulator.patterns import RankTask
 from mltcp_tools.lab.emulator.time_shift import TimeShift
 
 MSS = 1448
@@ -20,7 +20,7 @@ RTO_MIN_S = 0.2
 
 
 @dataclass(frozen=True)
-class Link:
+class SimulatedLink:
     """One direction of a link.
 
     rate: bit/s on the wire. queue: bytes on the wire. rtt: seconds that the link adds to an empty
@@ -39,7 +39,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Priorities:
+class PriorityQueues:
     """Levels of strict priority that bursts get by their order, each with a queue of its own at a
     link.
 
@@ -66,7 +66,7 @@ class Program:
     """
 
     ranks: int
-    tasks: Sequence[Task]
+    tasks: Sequence[RankTask]
     paths: Sequence[Route]
     hosts: Sequence[int]
 

@@ -21,9 +21,9 @@ from mltcp_tools.lab.simulator.inputs import (
     MSS,
     RTO_MIN_S,
     WINDOW,
-    Link,
     PacketJob,
-    Priorities,
+    PriorityQueues,
+    SimulatedLink,
 )
 from mltcp_tools.live.priorities.coflows import LEVELS
 
@@ -39,7 +39,7 @@ def _library() -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True)
-class Result:
+class SimulationResult:
     """The outcome of a simulation: the structs of simulator.h as arrays with their fields.
 
     bursts: of each job, all of its bursts in order; `end_ns` is 0 of neighbours' that didn't end.
@@ -51,7 +51,7 @@ class Result:
     counters: dict[str, int]
 
 
-class Stop:
+class StopFlag:
     """Ends simulations early, from another thread."""
 
     def __init__(self) -> None:
@@ -63,12 +63,12 @@ class Stop:
         self.flag[0] = 1
 
 
-class Stopped(MltcpError):
+class SimulationStopped(MltcpError):
     """A simulation was stopped before its jobs were done."""
 
 
 def simulate(
-    links: Link | Sequence[Link],
+    links: SimulatedLink | Sequence[SimulatedLink],
     jobs: Sequence[PacketJob],
     *,
     seed: int,
@@ -78,9 +78,9 @@ def simulate(
     mss: int = MSS,
     join: float = 0.0,
     coalescing: float = 0.0,
-    priorities: Priorities | None = None,
-    stop: Stop | None = None,
-) -> Result:
+    priorities: PriorityQueues | None = None,
+    stop: StopFlag | None = None,
+) -> SimulationResult:
     """Run the jobs until all but neighbours are done; the same arguments give the same result.
 
     seed: of random losses and of the hosts' jitter, below 2^64. trace: seconds between samples of
@@ -90,14 +90,14 @@ def simulate(
     coalescing of hosts, seconds. priorities: None: one queue for all at each link. Other threads
     run meanwhile. Raises Stopped when `stop` is set, and HostError without a C compiler.
     """
-    links = [links] if isinstance(links, Link) else links
+    links = [links] if isinstance(links, SimulatedLink) else links
     for job in jobs:
         for ahead, back in job.paths:
             if not ahead or not all(0 <= n < len(links) for n in (*ahead, *back)):
                 raise ValueError(f"a job crosses {ahead} and {back} of {len(links)} links")
         if (job.both and not job.back) or (job.chunk and not job.both):
             raise ValueError("a job that sends both ways needs links back, and one with chunks too")
-    stop = stop or Stop()
+    stop = stop or StopFlag()
     lib, ffi = _library()
     described = Described(lib, ffi)
     found = lib.sim_run(
@@ -134,12 +134,12 @@ def simulate(
     finally:
         lib.sim_free(found)
     if stopped:
-        raise Stopped("The simulation was stopped before its jobs were done.")
+        raise SimulationStopped("The simulation was stopped before its jobs were done.")
     upto = np.cumsum([job.burst_count for job in jobs])
-    return Result(np.split(bursts, upto[:-1]), samples, events, counted)
+    return SimulationResult(np.split(bursts, upto[:-1]), samples, events, counted)
 
 
-def _window(links: Sequence[Link], jobs: Sequence[PacketJob], mss: int) -> int:
+def _window(links: Sequence[SimulatedLink], jobs: Sequence[PacketJob], mss: int) -> int:
     """Segments in flight at most: WINDOW, or where a path holds more, what it holds twice over.
 
     So much is what people give to the buffers of hosts on such links.

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.emulator.patterns import connections
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.tasks import Task, tasks_of
+from mltcp_tools.lab.experiments.tasks import ClientTask, tasks_of
 from mltcp_tools.lab.simulator.fluid import RankedJob
 from mltcp_tools.lab.simulator.inputs import Program
 
@@ -22,7 +22,7 @@ HOPS = 4
 single link elsewhere."""
 
 
-def program_of(experiment: Experiment, repetition: int, task: Task) -> Program | None:
+def program_of(experiment: Experiment, repetition: int, task: ClientTask) -> Program | None:
     """The job's tasks and its connections' paths; None where it has no pattern.
 
     Links are numbered as the experiment has them, first all upwards, then all downwards.

@@ -8,21 +8,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mltcp_tools.base.run_tables import check_folder
-from mltcp_tools.kernel.environment import Environment
+from mltcp_tools.kernel.environment import RunEnvironment
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import schedule, total_iterations
 from mltcp_tools.lab.experiments.variants import ALONE
-from mltcp_tools.lab.runs.progress import Progress
+from mltcp_tools.lab.runs.progress import ProgressBar
 from mltcp_tools.lab.runs.recorder import Tables
-from mltcp_tools.lab.simulator.library import Stop
+from mltcp_tools.lab.simulator.library import StopFlag
 from mltcp_tools.lab.simulator.treatments import SimulatedTreatments
-from mltcp_tools.lab.simulator.variants import Settings, SimulatedVariant, simulate_variant
+from mltcp_tools.lab.simulator.variants import (
+    SimulatedVariant,
+    SimulationSettings,
+    simulate_variant,
+)
 
 
 def simulate_experiment(
     experiment: Experiment,
     folder: Path,
-    settings: Settings = Settings(trace_ms=2),  # noqa: B008 - frozen
+    settings: SimulationSettings = SimulationSettings(trace_ms=2),  # noqa: B008 - frozen
 ) -> None:
     """Simulate `experiment`, as `modelled` gives it, into `folder`, which must be new or empty.
 
@@ -33,7 +37,7 @@ def simulate_experiment(
     treatments.check()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
-    environment = Environment(folder)
+    environment = RunEnvironment(folder)
     environment.add(
         simulated=True,
         mtu=settings.mtu,
@@ -53,12 +57,15 @@ def simulate_experiment(
 
 
 def _simulate(
-    experiment: Experiment, folder: Path, settings: Settings, treatments: SimulatedTreatments
+    experiment: Experiment,
+    folder: Path,
+    settings: SimulationSettings,
+    treatments: SimulatedTreatments,
 ) -> None:
     tables = Tables()
     # The library runs without Python's lock, so threads are enough.
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-    stop = Stop()
+    stop = StopFlag()
     if treatments.wait_for_alone:
         _run_alone(experiment, folder, settings)
         treatments.alone_ran(folder)
@@ -74,7 +81,7 @@ def _simulate(
             for repetition, names in schedule(experiment)
             for position, name in enumerate(names, 1)
         ]
-        with Progress(total_iterations(experiment)) as progress:
+        with ProgressBar(total_iterations(experiment)) as progress:
             for key, future in runs:
                 done = future.result()
                 _add(tables, key, done)
@@ -86,7 +93,7 @@ def _simulate(
     tables.write(folder)
 
 
-def _run_alone(experiment: Experiment, folder: Path, settings: Settings) -> None:
+def _run_alone(experiment: Experiment, folder: Path, settings: SimulationSettings) -> None:
     """Write what the jobs do alone in the first repetition into the folder."""
     tables = Tables()
     _add(

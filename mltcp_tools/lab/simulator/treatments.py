@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.experiments.treatments import (
     PrioritiesSettings,
     RatesSettings,
@@ -23,7 +23,7 @@ from mltcp_tools.lab.planning.variants import (
     with_time_shift,
     write_plans,
 )
-from mltcp_tools.lab.simulator.inputs import Priorities
+from mltcp_tools.lab.simulator.inputs import PriorityQueues
 from mltcp_tools.live.priorities.coflows import WEIGHTS
 
 CONTROL_S = 1e-3
@@ -48,7 +48,7 @@ class SimulatedTreatments:
         self._plans = plan_variants(self._experiment, folder)
         write_plans(folder, self._plans)
 
-    def adapt(self, variant: Variant, task: Task) -> Task:
+    def adapt(self, variant: Variant, task: ClientTask) -> ClientTask:
         """Return the task that a job of the variant is started with."""
         if variant.treatment(TimeShiftSettings) is None:
             return task
@@ -66,4 +66,4 @@ def of_run(variant: Variant) -> dict[str, Any]:
     found = variant.treatment(PrioritiesSettings)
     if found is None:
         return {}
-    return {"priorities": Priorities(WEIGHTS.index(found.weight), found.floor, CONTROL_S)}
+    return {"priorities": PriorityQueues(WEIGHTS.index(found.weight), found.floor, CONTROL_S)}

@@ -20,14 +20,14 @@ from mltcp_tools.kernel.congestion_controls import base_of, is_mltcp
 from mltcp_tools.kernel.native.uapi import TRUSTED
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.links import Link as Bottleneck
+from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.neighbours import Neighbour
-from mltcp_tools.lab.experiments.tasks import Task, neighbour_tasks, tasks_of
+from mltcp_tools.lab.experiments.tasks import ClientTask, neighbour_tasks, tasks_of
 from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.runs.recorder import LinkCounters
 from mltcp_tools.lab.simulator.documents import document_of, event_of
-from mltcp_tools.lab.simulator.inputs import Link, PacketJob
-from mltcp_tools.lab.simulator.library import Result, Stop, simulate
+from mltcp_tools.lab.simulator.inputs import PacketJob, SimulatedLink
+from mltcp_tools.lab.simulator.library import SimulationResult, StopFlag, simulate
 from mltcp_tools.lab.simulator.modelled import (
     SLOW_START_AFTER_IDLE,
     rto_min_s,
@@ -45,7 +45,7 @@ MSS_BELOW_MTU = 52
 
 
 @dataclass(frozen=True)
-class Settings:
+class SimulationSettings:
     """The settings of a simulation.
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. mtu: bytes of a
@@ -72,8 +72,8 @@ class SimulatedVariant:
     iteration that MLTCP saw end. duration: until the last job was done. counters: of the links.
     """
 
-    documents: list[tuple[Task, dict[str, Any]]] = field(default_factory=list)
-    neighbours: list[tuple[Task, dict[str, Any]]] = field(default_factory=list)
+    documents: list[tuple[ClientTask, dict[str, Any]]] = field(default_factory=list)
+    neighbours: list[tuple[ClientTask, dict[str, Any]]] = field(default_factory=list)
     events: list[tuple[str, int, IterationEvent]] = field(default_factory=list)
     duration: float = 0.0
     counters: LinkCounters = field(default_factory=LinkCounters)
@@ -83,8 +83,8 @@ def simulate_variant(
     experiment: Experiment,
     variant: Variant,
     repetition: int,
-    settings: Settings = Settings(),
-    stop: Stop | None = None,
+    settings: SimulationSettings = SimulationSettings(),
+    stop: StopFlag | None = None,
     treatments: SimulatedTreatments | None = None,
 ) -> SimulatedVariant:
     """Simulate the variant, in `alone` one job of each kind after another.
@@ -135,7 +135,7 @@ def _requests_at_first(experiment: Experiment) -> int:
     return int(run_s / min(pauses)) + 2 if pauses else 1
 
 
-def _links(experiment: Experiment, settings: Settings) -> list[Link]:
+def _links(experiment: Experiment, settings: SimulationSettings) -> list[SimulatedLink]:
     """The links towards the receiver, and as many back: link n leads back as n + half of them."""
     rtt_s = settings.rtt_s / (HOPS if experiment.fabric else 1)
     bottlenecks = experiment.links.values() or [experiment.link]
@@ -143,12 +143,12 @@ def _links(experiment: Experiment, settings: Settings) -> list[Link]:
     return [*ahead, *(dataclasses.replace(link, loss=0.0) for link in ahead)]
 
 
-def _link(link: Bottleneck, rtt_s: float, bucket: int) -> Link:
+def _link(link: Link, rtt_s: float, bucket: int) -> SimulatedLink:
     # RED acts from a quarter of the queue on, and on all from three quarters on (qdiscs.py); a
     # threshold is a quarter (marking.py).
     low, high = link.queue // 4, link.queue * 3 // 4
     marks = {"red": (low, high), "threshold": (low, low)}.get(link.aqm)
-    return Link(link.rate, link.queue, rtt_s + link.delay, link.loss, marks, bucket)
+    return SimulatedLink(link.rate, link.queue, rtt_s + link.delay, link.loss, marks, bucket)
 
 
 def _path(experiment: Experiment, names: Sequence[str]) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _path(experiment: Experiment, names: Sequence[str]) -> dict[str, Any]:
     return {"ahead": ahead, "back": back if known or two_way else ()}
 
 
-def _job(experiment: Experiment, variant: Variant, repetition: int, task: Task) -> PacketJob:
+def _job(experiment: Experiment, variant: Variant, repetition: int, task: ClientTask) -> PacketJob:
     spec, job = task.spec, experiment.job(task.name)
     computes = list(compute_times(spec))
     program = program_of(experiment, repetition, task)
@@ -197,7 +197,7 @@ def _neighbour(
     experiment: Experiment,
     variant: Variant,
     neighbour: Neighbour,
-    task: Task,
+    task: ClientTask,
     requests: int,
 ) -> PacketJob:
     """The neighbour, with so many requests; a bulk flow has one, which doesn't end."""
@@ -225,7 +225,10 @@ def _congestion_control(cc: str, params: JobParams, *, trusted: bool) -> dict[st
 
 
 def _add(
-    done: SimulatedVariant, tasks: Sequence[Task], neighbours: Sequence[Task], result: Result
+    done: SimulatedVariant,
+    tasks: Sequence[ClientTask],
+    neighbours: Sequence[ClientTask],
+    result: SimulationResult,
 ) -> None:
     """Add what ran after the rest of the variant."""
     start = done.duration

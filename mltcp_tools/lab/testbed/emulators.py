@@ -26,7 +26,7 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.congestion_controls import needs_ecn
 from mltcp_tools.kernel.host.programs import module_command
 from mltcp_tools.lab.emulator.control import receive_message
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.testbed.borrowed import borrow
 from mltcp_tools.lab.testbed.namespaces import inside
 
@@ -39,7 +39,7 @@ _WRITE_RESULT_S = 3.0
 _DYING_S = 0.5
 
 
-class Stop(Protocol):
+class EarlyEnd(Protocol):
     """A watch that may end a run early: readable when `check` would raise."""
 
     def fileno(self) -> int: ...
@@ -48,7 +48,7 @@ class Stop(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class EmulatorHosts:
     """The places of the emulators: the senders' and the receiver's namespace, and its address.
 
     A namespace that is None is the one this process is in. `served`: the server runs elsewhere.
@@ -67,7 +67,7 @@ class Place:
 
 
 @dataclass
-class Measured:
+class MeasuredJobs:
     """The clients' measurements: their result documents by the name of their task.
 
     `start`: when the jobs started, CLOCK_MONOTONIC seconds. `duration`: seconds from then until the
@@ -154,10 +154,10 @@ class Emulators:
 
     def __init__(
         self,
-        place: Place,
-        interrupts: Stop,
+        place: EmulatorHosts,
+        interrupts: EarlyEnd,
         *,
-        prepare: Callable[[Task, Sequence[int]], None],
+        prepare: Callable[[ClientTask, Sequence[int]], None],
         on_iteration: Callable[[str], None],
     ) -> None:
         self._place = place
@@ -180,15 +180,15 @@ class Emulators:
 
     def run(
         self,
-        tasks: Sequence[Task],
-        neighbours: Sequence[Task] = (),
+        tasks: Sequence[ClientTask],
+        neighbours: Sequence[ClientTask] = (),
         start: Callable[[], float] = _soon,
-    ) -> Measured:
+    ) -> MeasuredJobs:
         """Run all tasks to their end, started at one instant; then stop the neighbours.
 
         `start` is called when all are ready, and says when (CLOCK_MONOTONIC seconds).
         """
-        measured = Measured(time.monotonic())
+        measured = MeasuredJobs(time.monotonic())
         cpu = cpu_times()
         everybody = [*tasks, *neighbours]
         self._groups = []
@@ -233,7 +233,7 @@ class Emulators:
                 measured.failure = MltcpError(silent.complaint())
         return measured
 
-    def _launch(self, tasks: Sequence[Task]) -> None:
+    def _launch(self, tasks: Sequence[ClientTask]) -> None:
         """Start the processes of all tasks, until their connections are made."""
         if not self._place.served:
             arguments = server_arguments(self._place.address, *(p.spec.cc for p in tasks))
@@ -253,12 +253,12 @@ class Emulators:
         return [client for group in self._groups for client in group]
 
     @contextlib.contextmanager
-    def _sending_sockets(self, task: Task, group: Sequence[Emulator]) -> Iterator[list[int]]:
+    def _sending_sockets(self, task: ClientTask, group: Sequence[Emulator]) -> Iterator[list[int]]:
         """Descriptors of all sockets here that send for the task, ours inside the context."""
         with _sending_sockets(task, group[0], self._server) as fds:
             yield fds
 
-    def _whole(self, task: Task, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _whole(self, task: ClientTask, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The task's result document from those of its processes."""
         return documents[0]
 
@@ -331,7 +331,7 @@ def cpu_busy(before: tuple[int, int], after: tuple[int, int]) -> float:
     return (after[0] - before[0]) / max(1, after[1] - before[1])
 
 
-def _silence(tasks: Sequence[Task]) -> float:
+def _silence(tasks: Sequence[ClientTask]) -> float:
     """Seconds without any iteration after which the jobs count as stuck.
 
     Clients give up on a silent peer much earlier; this is for what they can't notice.
@@ -350,7 +350,7 @@ def server_arguments(address: str, *ccs: str | None) -> list[str]:
     return [*arguments, "--cc", needing[0]] if needing else arguments
 
 
-def job_message(task: Task, **more: Any) -> bytes:
+def job_message(task: ClientTask, **more: Any) -> bytes:
     """Return the message that tells a client its job (control.py), or with more a rank."""
     message = {
         "event": "job",
@@ -362,7 +362,9 @@ def job_message(task: Task, **more: Any) -> bytes:
 
 
 @contextlib.contextmanager
-def _sending_sockets(task: Task, client: Emulator, server: Emulator | None) -> Iterator[list[int]]:
+def _sending_sockets(
+    task: ClientTask, client: Emulator, server: Emulator | None
+) -> Iterator[list[int]]:
     """Descriptors of all sockets here that send for the task, ours to use inside the context."""
     borrowed = []
     if task.spec.direction == "both" and server is not None:

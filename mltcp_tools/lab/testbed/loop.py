@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.kernel.environment import Environment
-from mltcp_tools.kernel.host.disturbance import Watch
+from mltcp_tools.kernel.environment import RunEnvironment
+from mltcp_tools.kernel.host.disturbance import DisturbanceWatch
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import schedule
 from mltcp_tools.lab.experiments.variants import ALONE, Variant
 from mltcp_tools.lab.runs.disturbance import Disturbance, judge, rows_of
-from mltcp_tools.lab.runs.progress import Progress
+from mltcp_tools.lab.runs.progress import ProgressBar
 from mltcp_tools.lab.runs.recorder import LinkCounters, Tables
 
 
 @dataclass
-class Outcome:
+class VariantOutcome:
     """The outcome of a variant's run; what the jobs measured is in the tables already.
 
     duration: seconds from the start until the last job was done. cpu_busy: share of all CPUs' time
@@ -56,14 +56,14 @@ class Loop(ABC):
         experiment: Experiment,
         folder: Path,
         interrupts: Signals,
-        progress: Progress,
+        progress: ProgressBar,
         attempts: int = 1,
     ) -> None:
         self.experiment = experiment
         self.folder = folder
         self.interrupts = interrupts
         self.progress = progress
-        self.environment = Environment(folder)
+        self.environment = RunEnvironment(folder)
         self.tables = Tables()
         self.attempts = Attempts(attempts, self.tables, progress.say)
 
@@ -72,7 +72,7 @@ class Loop(ABC):
         """Do what all variants need; `stack` undoes it at the end."""
 
     @abstractmethod
-    def measure(self, variant: Variant, repetition: int, position: int) -> Outcome:
+    def measure(self, variant: Variant, repetition: int, position: int) -> VariantOutcome:
         """Run a variant, and add what its jobs measured to the tables, however it ended.
 
         repetition, position (in it): from 1.
@@ -160,7 +160,7 @@ class Attempts:
                 return
             self._say(self._sentence(self._found))
 
-    def judge(self, watch: Watch, spans: Sequence[tuple[float, float]]) -> None:
+    def judge(self, watch: DisturbanceWatch, spans: Sequence[tuple[float, float]]) -> None:
         """Record the seconds of the present run, while its jobs ran: from, to (CLOCK_MONOTONIC)."""
         variant, repetition, attempt = self._key
         seconds = [each for begin, end in spans for each in watch.seconds(begin, end)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.kernel.host.peers import Peer
+from mltcp_tools.kernel.host.peers import PeerProgram
 from mltcp_tools.kernel.host.programs import wait_or_kill
 
 END_S = 15.0
@@ -38,7 +38,7 @@ class Agent:
         self.host = host
         self.clock_offset = 0.0  # its CLOCK_MONOTONIC less ours, seconds
         self.ended = False
-        self._peer = Peer(machines.command(host), quiet=True)
+        self._peer = PeerProgram(machines.command(host), quiet=True)
 
     def fileno(self) -> int:
         """Readable when the agent has said something, or ended."""

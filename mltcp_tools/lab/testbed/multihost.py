@@ -28,12 +28,12 @@ from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.links import MTU
-from mltcp_tools.lab.experiments.tasks import Task, tasks_of, total_iterations
+from mltcp_tools.lab.experiments.tasks import ClientTask, tasks_of, total_iterations
 from mltcp_tools.lab.experiments.variants import Variant
-from mltcp_tools.lab.runs.progress import Progress
+from mltcp_tools.lab.runs.progress import ProgressBar
 from mltcp_tools.lab.testbed.emulators import cpu_busy, cpu_times
 from mltcp_tools.lab.testbed.leftovers import require_privileges
-from mltcp_tools.lab.testbed.loop import Loop, Outcome
+from mltcp_tools.lab.testbed.loop import Loop, VariantOutcome
 from mltcp_tools.lab.testbed.machines import END_S, Agent, Machines
 from mltcp_tools.lab.testbed.marking import remove_marking
 from mltcp_tools.lab.testbed.namespaces import enabled_offloads
@@ -93,7 +93,7 @@ def run_across(
     check_treatments(experiment, across=True)
     check_folder(folder)
     bottleneck, _ = local_end(machines.address)
-    with Signals() as interrupts, Progress(total_iterations(experiment)) as progress:
+    with Signals() as interrupts, ProgressBar(total_iterations(experiment)) as progress:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
         run = _Run(
@@ -121,7 +121,7 @@ class _Run(Loop):
         folder: Path,
         bottleneck: str,
         interrupts: Signals,
-        progress: Progress,
+        progress: ProgressBar,
         *,
         backend: str,
         trace_ms: int,
@@ -179,7 +179,7 @@ class _Run(Loop):
                     " larger than those on the wire; switch them off with ethtool -K."
                 )
 
-    def measure(self, variant: Variant, repetition: int, position: int) -> Outcome:
+    def measure(self, variant: Variant, repetition: int, position: int) -> VariantOutcome:
         self._build_link()
         done: list[_Done] = []
         cpu = cpu_times()
@@ -192,7 +192,7 @@ class _Run(Loop):
                 break
         results = [result for each in done for result in each.results.values()]
         last = max((result["duration"] for result in done[-1].results.values()), default=0.0)
-        return Outcome(
+        return VariantOutcome(
             duration=done[-1].start - done[0].start + last,
             counters=link_counters(self._bottleneck, self.experiment.link),
             cpu_busy=max(cpu_busy(cpu, cpu_times()), *(each["cpu_busy"] for each in results))
@@ -212,7 +212,7 @@ class _Run(Loop):
         for interface in self._delayed if link.delay else ():
             add_delay(interface, link)
 
-    def _run_tasks(self, tasks: Sequence[Task], request: dict[str, Any]) -> _Done:
+    def _run_tasks(self, tasks: Sequence[ClientTask], request: dict[str, Any]) -> _Done:
         """Have the senders run `tasks`, started at one instant, and wait for their results."""
         senders = len(self._senders)
         agents = [self._senders[number] for number in {task.sender % senders for task in tasks}]
@@ -287,7 +287,7 @@ class _Run(Loop):
         return ready
 
     def _record(
-        self, variant: str, repetition: int, tasks: Sequence[Task], first: float, done: _Done
+        self, variant: str, repetition: int, tasks: Sequence[ClientTask], first: float, done: _Done
     ) -> None:
         """Add what was measured to the tables, in times from the variant's start (ours:
         `first`)."""

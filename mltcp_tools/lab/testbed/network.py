@@ -137,7 +137,7 @@ class Namespaces:
         return {"offloads": offloads, "sysctls": sysctls}
 
 
-class Network(Namespaces):
+class Dumbbell(Namespaces):
     """The network for `senders` jobs over one link.
 
     `run_id` makes the namespaces' names unique. both_ways: the receiver sends, too. far: the

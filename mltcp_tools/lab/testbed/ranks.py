@@ -9,14 +9,14 @@ from typing import Any
 
 from mltcp_tools.lab.emulator.patterns import connections
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.testbed.emulators import (
     PORT,
     READY_S,
+    EarlyEnd,
     Emulator,
+    EmulatorHosts,
     Emulators,
-    Place,
-    Stop,
     job_message,
 )
 from mltcp_tools.lab.testbed.fabric import FabricNetwork
@@ -33,18 +33,18 @@ class Ranks(Emulators):
         network: FabricNetwork,
         experiment: Experiment,
         repetition: int,
-        interrupts: Stop,
+        interrupts: EarlyEnd,
         *,
-        prepare: Callable[[Task, Sequence[int]], None],
+        prepare: Callable[[ClientTask, Sequence[int]], None],
         on_iteration: Callable[[str], None],
     ) -> None:
-        place = Place(network.senders, None, "", served=True)
+        place = EmulatorHosts(network.senders, None, "", served=True)
         super().__init__(place, interrupts, prepare=prepare, on_iteration=on_iteration)
         self._network = network
         self._experiment = experiment
         self._repetition = repetition
 
-    def _launch(self, tasks: Sequence[Task]) -> None:
+    def _launch(self, tasks: Sequence[ClientTask]) -> None:
         for task in tasks:
             job = self._experiment.job(task.name)
             # Jobs that share a host listen on ports of their own.
@@ -64,7 +64,7 @@ class Ranks(Emulators):
             each.control.send(b'{"event": "connect"}')
         self._await(everybody, "connected", READY_S)
 
-    def _routes(self, task: Task, rank: int, port: int) -> dict[int, dict[str, Any]]:
+    def _routes(self, task: ClientTask, rank: int, port: int) -> dict[int, dict[str, Any]]:
         """Of each connection that begins at the rank; its ends' addresses say the spines."""
         job, network = self._experiment.job(task.name), self._network
         routes = {}
@@ -80,15 +80,15 @@ class Ranks(Emulators):
         return routes
 
     @contextlib.contextmanager
-    def _sending_sockets(self, task: Task, group: Sequence[Emulator]) -> Iterator[list[int]]:
+    def _sending_sockets(self, task: ClientTask, group: Sequence[Emulator]) -> Iterator[list[int]]:
         left = [iter(each.flows) for each in group]
         yield [next(left[rank]) for rank, _, _ in _connections(task)]
 
-    def _whole(self, task: Task, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _whole(self, task: ClientTask, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return merged(documents)
 
 
-def _connections(task: Task) -> tuple[tuple[int, int, int], ...]:
+def _connections(task: ClientTask) -> tuple[tuple[int, int, int], ...]:
     pattern = task.spec.pattern
     assert pattern is not None
     return connections(pattern.tasks(task.spec.bytes_per_iteration, task.spec.flows))

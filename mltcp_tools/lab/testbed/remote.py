@@ -40,13 +40,13 @@ from mltcp_tools.kernel.environment import sysctls
 from mltcp_tools.kernel.host.peers import Lines, answer
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
-from mltcp_tools.lab.experiments.tasks import Task, tasks_of
+from mltcp_tools.lab.experiments.tasks import ClientTask, tasks_of
 from mltcp_tools.lab.testbed.emulators import (
     READY_S,
     Emulator,
+    EmulatorHosts,
     Emulators,
-    Measured,
-    Place,
+    MeasuredJobs,
     server_arguments,
 )
 from mltcp_tools.lab.testbed.leftovers import LOCKS, RunLock, require_privileges
@@ -56,12 +56,12 @@ from mltcp_tools.lab.testbed.treatments import Sessions, Treatments
 from mltcp_tools.lab.testbed.treatments.base import Context
 
 
-class Stopped(MltcpError):
+class RunGone(MltcpError):
     """The run wants no more of this agent."""
 
 
 class Requests:
-    """The run's messages. Also what ends jobs early (`emulators.Stop`): any message does."""
+    """The run's messages. Also what ends jobs early (`emulators.EarlyEnd`): any message does."""
 
     def __init__(self) -> None:
         self._lines = Lines(self.fileno())
@@ -76,14 +76,14 @@ class Requests:
     def check(self) -> None:
         """Raise Stopped if a message, or the end, has come."""
         if self._messages or self._poll.poll(0):
-            raise Stopped("The run was ended from elsewhere.")
+            raise RunGone("The run was ended from elsewhere.")
 
     def read(self) -> dict[str, Any]:
         """Wait for the next message; Stopped where there is none any more."""
         while not self._messages:
             messages = self._lines.read()
             if messages is None:
-                raise Stopped("The run has gone.")
+                raise RunGone("The run has gone.")
             self._messages += messages
         return self._messages.pop(0)
 
@@ -91,7 +91,7 @@ class Requests:
 def run_agent() -> None:
     """Serve one run, until it closes stdin. Raises MltcpError where this machine can't."""
     requests = Requests()
-    with contextlib.suppress(Stopped):
+    with contextlib.suppress(RunGone):
         hello = requests.read()
         if hello["version"] != __version__:
             raise HostError(
@@ -187,8 +187,8 @@ class _Sender:
         )
         self._warnings.clear()
 
-    def _measure(self, tasks: Sequence[Task], sessions: Sessions) -> Measured:
-        place = Place([None], None, self._hello["address"], served=True)
+    def _measure(self, tasks: Sequence[ClientTask], sessions: Sessions) -> MeasuredJobs:
+        place = EmulatorHosts([None], None, self._hello["address"], served=True)
         with Emulators(
             place,
             self._requests,
@@ -203,7 +203,7 @@ class _Sender:
         while (message := self._requests.read())["event"] == "clock":
             answer("clock", now=time.monotonic())
         if message["event"] != "start":
-            raise Stopped("The run was ended from elsewhere.")
+            raise RunGone("The run was ended from elsewhere.")
         return float(message["at"])
 
 

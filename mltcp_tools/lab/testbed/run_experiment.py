@@ -14,14 +14,19 @@ from mltcp_tools.kernel.backends import AUTO
 from mltcp_tools.kernel.backends.pins import skipped_results
 from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.kernel.environment import sysctls
-from mltcp_tools.kernel.host.disturbance import Watch
+from mltcp_tools.kernel.host.disturbance import DisturbanceWatch
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.emulator.sockets import set_congestion_control
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.tasks import Task, neighbour_tasks, tasks_of, total_iterations
+from mltcp_tools.lab.experiments.tasks import (
+    ClientTask,
+    neighbour_tasks,
+    tasks_of,
+    total_iterations,
+)
 from mltcp_tools.lab.experiments.variants import Variant
-from mltcp_tools.lab.runs.progress import Progress
-from mltcp_tools.lab.testbed.emulators import Emulators, Measured, Place
+from mltcp_tools.lab.runs.progress import ProgressBar
+from mltcp_tools.lab.testbed.emulators import EmulatorHosts, Emulators, MeasuredJobs
 from mltcp_tools.lab.testbed.fabric import FabricNetwork
 from mltcp_tools.lab.testbed.leftovers import (
     LOCKS,
@@ -30,9 +35,9 @@ from mltcp_tools.lab.testbed.leftovers import (
     remove_leftovers,
     require_privileges,
 )
-from mltcp_tools.lab.testbed.loop import Loop, Outcome
+from mltcp_tools.lab.testbed.loop import Loop, VariantOutcome
 from mltcp_tools.lab.testbed.namespaces import inside
-from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell
 from mltcp_tools.lab.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.lab.testbed.ranks import Ranks
 from mltcp_tools.lab.testbed.treatments import Sessions, Treatments, check_treatments
@@ -65,7 +70,7 @@ def run_experiment(
     with (
         Signals() as interrupts,
         RunLock() as lock,
-        Progress(total_iterations(experiment)) as progress,
+        ProgressBar(total_iterations(experiment)) as progress,
     ):
         try:
             for removed in remove_leftovers():
@@ -96,7 +101,7 @@ class _Run(Loop):
         attempts: int,
         interrupts: Signals,
         lock: RunLock,
-        progress: Progress,
+        progress: ProgressBar,
     ) -> None:
         super().__init__(experiment, folder, interrupts, progress, attempts)
         self._trace_ms = trace_ms
@@ -121,12 +126,12 @@ class _Run(Loop):
     def alone_ran(self) -> None:
         self._treatments.alone_ran()
 
-    def measure(self, variant: Variant, repetition: int, position: int) -> Outcome:
+    def measure(self, variant: Variant, repetition: int, position: int) -> VariantOutcome:
         groups = tasks_of(self.experiment, variant, repetition, self._trace_ms)
         neighbours = neighbour_tasks(self.experiment, variant, repetition)
-        measured: list[Measured] = []
+        measured: list[MeasuredJobs] = []
         with (
-            Watch(skipped_results) as watch,
+            DisturbanceWatch(skipped_results) as watch,
             self._network(len(groups[0]) + len(neighbours)) as network,
         ):
             if repetition == position == 1:
@@ -155,7 +160,7 @@ class _Run(Loop):
         busy_s = sum(part.cpu_busy * part.duration for part in measured)
         spans = [(part.start, part.start + part.duration) for part in measured]
         self.attempts.judge(watch, spans)
-        return Outcome(
+        return VariantOutcome(
             duration=measured[-1].start + measured[-1].duration - start,
             counters=counters,
             cpu_busy=busy_s / (sum(part.duration for part in measured) or 1.0),
@@ -163,25 +168,25 @@ class _Run(Loop):
             warnings=sessions.warnings,
         )
 
-    def _network(self, senders: int) -> Network | Paths | FabricNetwork:
+    def _network(self, senders: int) -> Dumbbell | Paths | FabricNetwork:
         experiment, run_id = self.experiment, self._lock.id
         if experiment.fabric is not None:
             return FabricNetwork(run_id, experiment.fabric, experiment.sysctls)
         if not experiment.links:
             both_ways = any(job.direction == "both" for job in experiment.jobs)
-            return Network(run_id, experiment.link, experiment.sysctls, senders, both_ways)
+            return Dumbbell(run_id, experiment.link, experiment.sysctls, senders, both_ways)
         paths = [job.links for job in experiment.jobs]
         paths += [each.links for each in experiment.neighbours]
         return Paths(run_id, experiment.links, experiment.sysctls, paths)
 
     def _run_tasks(
         self,
-        network: Network | Paths | FabricNetwork,
-        tasks: Sequence[Task],
-        neighbours: Sequence[Task],
+        network: Dumbbell | Paths | FabricNetwork,
+        tasks: Sequence[ClientTask],
+        neighbours: Sequence[ClientTask],
         sessions: Sessions,
         repetition: int,
-    ) -> Measured:
+    ) -> MeasuredJobs:
         def count(name: str) -> None:
             if any(task.name == name for task in tasks):
                 self.progress.iteration(name)
@@ -193,9 +198,9 @@ class _Run(Loop):
                 on_iteration=count,
             ) as ranks:
                 return ranks.run(tasks)
-        place = Place(network.senders, network.receiver, RECEIVER_ADDRESS)
+        place = EmulatorHosts(network.senders, network.receiver, RECEIVER_ADDRESS)
         if isinstance(network, Paths):
-            place = Place(
+            place = EmulatorHosts(
                 network.senders, network.receiver, ANY_ADDRESS, reached_at=network.addresses
             )
         with Emulators(
@@ -203,7 +208,7 @@ class _Run(Loop):
         ) as emulators:
             return emulators.run(tasks, neighbours)
 
-    def _describe(self, network: Network | Paths | FabricNetwork) -> None:
+    def _describe(self, network: Dumbbell | Paths | FabricNetwork) -> None:
         with inside(network.senders[0]):
             here = sysctls()
         self.environment.add(network=network.read_back(), namespace_sysctls=here)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from mltcp_tools.kernel.host.closing import Closing
-from mltcp_tools.kernel.host.diag import Progress, progress
+from mltcp_tools.kernel.host.diag import SocketProgress, progress
 from mltcp_tools.live.attach.sockets import Socket, diag_socket
 from mltcp_tools.live.observe.iteration_detector import Sample
 
@@ -23,12 +23,12 @@ class Meter(Closing):
     def __init__(self) -> None:
         self._diags: dict[int, socket.socket] = {}
 
-    def read(self, sockets: Iterable[Socket]) -> dict[int, Progress]:
+    def read(self, sockets: Iterable[Socket]) -> dict[int, SocketProgress]:
         """Return their progress by cookie; those that have closed are left out."""
         by_netns = defaultdict(list)
         for each in sockets:
             by_netns[each.netns].append(each)
-        found: dict[int, Progress] = {}
+        found: dict[int, SocketProgress] = {}
         for inode, group in by_netns.items():
             if inode not in self._diags:
                 try:
@@ -52,10 +52,10 @@ class Watcher:
         busiest = sorted(sockets, key=lambda each: -(each.bytes_sent + each.bytes_received))
         self.sockets = busiest[:SAMPLED]
         self._meter = meter
-        self._latest: dict[int, Progress] = {}
+        self._latest: dict[int, SocketProgress] = {}
         self.open = len(self.sockets)
 
-    def sample(self) -> tuple[float, dict[int, Progress]]:
+    def sample(self) -> tuple[float, dict[int, SocketProgress]]:
         """The time (CLOCK_MONOTONIC) and how far each has come."""
         at_s = time.monotonic()
         found = self._meter.read(self.sockets)
@@ -78,7 +78,7 @@ class Watcher:
 _SINGLE = 4
 
 
-def sample_of(at_s: float, found: dict[int, Progress], chosen: Iterable[int]) -> Sample:
+def sample_of(at_s: float, found: dict[int, SocketProgress], chosen: Iterable[int]) -> Sample:
     """Return the look at some of the connections."""
     own = [found[cookie] for cookie in chosen if cookie in found]
     return Sample(

@@ -22,7 +22,7 @@ from mltcp_tools.base.run_tables import append_csv, check_folder, rename_variant
 from mltcp_tools.base.units import exact_bytes, exact_seconds
 from mltcp_tools.kernel.backends.base import Backend, Flow, IterationEvent, Job
 from mltcp_tools.kernel.congestion_controls import base_of
-from mltcp_tools.kernel.environment import Environment
+from mltcp_tools.kernel.environment import RunEnvironment
 from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.observe.conditions import Conditions
@@ -235,7 +235,7 @@ def record(
     with leased("mltcp lab record", backend.name), open_iterations(backend) as stream:
         folder.mkdir(parents=True, exist_ok=True)
         start_s = described_s = time.monotonic()
-        environment = Environment(folder)
+        environment = RunEnvironment(folder)
         conditions = Conditions(lambda: (state.job.name for state in StateFiles().read()))
         recording = Recording(jobs, start_s, folder)
         recording.note(untagged.flows(backend.flows()))

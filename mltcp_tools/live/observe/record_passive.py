@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mltcp_tools.base.run_tables import check_folder
 from mltcp_tools.kernel.backends.base import Job
-from mltcp_tools.kernel.environment import Environment
+from mltcp_tools.kernel.environment import RunEnvironment
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.sockets import Socket
 from mltcp_tools.live.attach.state import StateFiles
@@ -48,7 +48,7 @@ def record_passive(
         observer.learn(found, patience_s)
         folder.mkdir(parents=True, exist_ok=True)
         start_s = described_s = time.monotonic()
-        environment = Environment(folder)
+        environment = RunEnvironment(folder)
         conditions = Conditions(lambda: (state.job.name for state in StateFiles().read()))
         recording = Recording({job.id: job for job in jobs.values()}, start_s, folder)
         for name, sockets in found.items():

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.kernel.host.peers import Peer
+from mltcp_tools.kernel.host.peers import PeerProgram
 from mltcp_tools.live.priorities.controller import WAKE_S, Controller
 from mltcp_tools.live.priorities.host_side import state_from
 from mltcp_tools.live.priorities.maps import Burst, KnownJob
@@ -32,7 +32,7 @@ class Host:
         self.jobs: dict[int, KnownJob] = {}
         self.bursts: dict[int, Burst] = {}
         self.gone = False
-        self._peer = Peer(command)
+        self._peer = PeerProgram(command)
 
     def fileno(self) -> int:
         """Readable when the host has said something, or ended."""

@@ -17,7 +17,7 @@ from typing import Any
 from mltcp_tools import __version__
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.host.closing import Closing
-from mltcp_tools.kernel.host.peers import Peer
+from mltcp_tools.kernel.host.peers import PeerProgram
 from mltcp_tools.kernel.host.programs import wait_or_kill
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.live.observe.iteration_detector import Iteration
@@ -42,7 +42,7 @@ class _Part(Closing):
         self.answers: list[dict[str, Any]] = []
         self.iterations: list[tuple[str, Iteration]] = []
         self._open = True
-        self._peer = Peer(command, quiet=True)
+        self._peer = PeerProgram(command, quiet=True)
 
     def fileno(self) -> int:
         """Readable when it has said something, or ended."""

@@ -28,7 +28,7 @@ from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.descriptors import cookie_of
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside, sysctls_set, write_sysctl
-from mltcp_tools.lab.testbed.network import Network
+from mltcp_tools.lab.testbed.network import Dumbbell
 from mltcp_tools.live.attach.pidfd import put_back
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
@@ -67,10 +67,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 @pytest.fixture
-def network(backend: Backend) -> Iterator[Network]:
+def network(backend: Backend) -> Iterator[Dumbbell]:
     """A bottleneck that marks, and a receiver of dctcp's kind, which answers its SYN as it asks."""
     allow(NAME)
-    with Network(f"e{os.getpid()}", LINK, {}, 1) as found:
+    with Dumbbell(f"e{os.getpid()}", LINK, {}, 1) as found:
         with inside(found.receiver):
             write_sysctl(DEFAULT, NAME)
         yield found
@@ -81,7 +81,7 @@ def test_it_is_loaded_where_it_is_asked_for_and_stays_restricted(backend: Backen
     assert NAME not in facts.read_sysctl("net.ipv4.tcp_allowed_congestion_control").split()
 
 
-def test_it_is_marked_where_the_link_marks(network: Network) -> None:
+def test_it_is_marked_where_the_link_marks(network: Dumbbell) -> None:
     with connection(network, NAME) as sender:
         send_burst(sender, 3_000_000)
         assert chosen(sender) == NAME
@@ -91,7 +91,7 @@ def test_it_is_marked_where_the_link_marks(network: Network) -> None:
 
 
 def test_marks_tell_what_a_full_queue_is_before_any_loss(
-    backend: Backend, network: Network
+    backend: Backend, network: Dumbbell
 ) -> None:
     """A flow knows its iteration, and of the queue what marks say; so it holds back, and yields."""
     backend.set_job(Job(1, "one", JobParams(burst_bytes=BURST, gap_s=LEARNT_GAP_S)))

@@ -17,7 +17,7 @@ from mltcp_tools.lab.experiments.links import QDISCS, Link, Qdisc
 from mltcp_tools.lab.experiments.reading import load_experiment
 from mltcp_tools.lab.testbed.leftovers import RunLock
 from mltcp_tools.lab.testbed.namespaces import inside
-from mltcp_tools.lab.testbed.network import Network
+from mltcp_tools.lab.testbed.network import Dumbbell
 from mltcp_tools.lab.testbed.run_experiment import run_experiment
 
 BPF = (pytest.mark.bpf, pytest.mark.full)
@@ -77,7 +77,7 @@ def test_two_jobs_of_dctcp_over_a_link_that_marks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("qdisc", QDISCS[1:])
 def test_what_hosts_send_passes_their_qdisc(qdisc: Qdisc) -> None:
     link = Link(qdisc=qdisc)
-    with RunLock() as lock, Network(lock.id, link, {}, 1, both_ways=True) as network:
+    with RunLock() as lock, Dumbbell(lock.id, link, {}, 1, both_ways=True) as network:
         for namespace in (network.senders[0], network.receiver):
             with inside(namespace), IPRoute() as ip:
                 (index,) = ip.link_lookup(ifname="to-router")

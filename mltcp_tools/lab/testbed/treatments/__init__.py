@@ -12,14 +12,19 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.experiments.treatments import (
     PrioritiesSettings,
     RatesSettings,
     TimeShiftSettings,
 )
 from mltcp_tools.lab.experiments.variants import Variant
-from mltcp_tools.lab.testbed.treatments.base import Context, Network, Session, Treatment
+from mltcp_tools.lab.testbed.treatments.base import (
+    BuiltNetwork,
+    Context,
+    Treatment,
+    TreatmentSession,
+)
 from mltcp_tools.lab.testbed.treatments.mltcp import MltcpTreatment
 from mltcp_tools.lab.testbed.treatments.priorities import PrioritiesTreatment
 from mltcp_tools.lab.testbed.treatments.rates import RatesTreatment
@@ -90,7 +95,7 @@ class Treatments:
 class Sessions:
     """The sessions of one variant's run, used as one; see `Session`."""
 
-    def __init__(self, sessions: Sequence[Session], variant: str) -> None:
+    def __init__(self, sessions: Sequence[TreatmentSession], variant: str) -> None:
         self._sessions = sessions
         self._variant = variant
         self._stack = contextlib.ExitStack()
@@ -105,16 +110,16 @@ class Sessions:
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
 
-    def network(self, network: Network) -> None:
+    def network(self, network: BuiltNetwork) -> None:
         for session in self._sessions:
             session.network(network)
 
-    def adapt(self, task: Task) -> Task:
+    def adapt(self, task: ClientTask) -> ClientTask:
         for session in self._sessions:
             task = session.adapt(task)
         return task
 
-    def connected(self, task: Task, fds: Sequence[int]) -> None:
+    def connected(self, task: ClientTask, fds: Sequence[int]) -> None:
         for session in self._sessions:
             session.connected(task, fds)
 

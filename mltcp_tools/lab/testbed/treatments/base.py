@@ -24,11 +24,11 @@ from typing import Any, ClassVar, Protocol, Self
 
 from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.experiments.variants import Variant
 
 
-class Network(Protocol):
+class BuiltNetwork(Protocol):
     """The network of a variant, as far as treatments look at it (network.py, paths.py).
 
     senders: the namespaces that tasks' `sender` counts from 0. receiver: the other end's.
@@ -65,7 +65,7 @@ class Context:
     note: Callable[[Mapping[str, Any]], None]
 
 
-class Session:
+class TreatmentSession:
     """One variant's run under a treatment: a context manager; `warning` is for the user, at its
     end."""
 
@@ -82,14 +82,14 @@ class Session:
     def __exit__(self, *_: object) -> None:
         """Undo everything."""
 
-    def network(self, network: Network) -> None:
+    def network(self, network: BuiltNetwork) -> None:
         """The network has been built; not called across machines."""
 
-    def adapt(self, task: Task) -> Task:
+    def adapt(self, task: ClientTask) -> ClientTask:
         """Return the task that a job is started with, given the one it would be started with."""
         return task
 
-    def connected(self, task: Task, fds: Sequence[int]) -> None:
+    def connected(self, task: ClientTask, fds: Sequence[int]) -> None:
         """A job's sending sockets are connected; they are ours until this returns."""
 
     def record(self, folder: Path, variant: str, repetition: int, start_s: float) -> None:
@@ -118,6 +118,6 @@ class Treatment:
     def alone_ran(self) -> None:
         """The jobs have run alone for the first time, which the run's folder has the tables of."""
 
-    def begin(self, variant: Variant) -> Session:
+    def begin(self, variant: Variant) -> TreatmentSession:
         """A session for one run of the variant."""
         raise NotImplementedError

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from mltcp_tools.kernel.backends.base import Backend, IterationEvent
 from mltcp_tools.kernel.congestion_controls import is_mltcp
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed.backend import VariantJobs, describe, use_backend
-from mltcp_tools.lab.testbed.treatments.base import Context, Session, Treatment
+from mltcp_tools.lab.testbed.treatments.base import Context, Treatment, TreatmentSession
 
 
 class MltcpTreatment(Treatment):
@@ -37,7 +37,7 @@ class MltcpTreatment(Treatment):
         return MltcpSession(self.context, VariantJobs(self._backend, variant, self.context.new_id))
 
 
-class MltcpSession(Session):
+class MltcpSession(TreatmentSession):
     """The jobs of one variant in the backend, and the events of their flows."""
 
     def __init__(self, context: Context, jobs: VariantJobs) -> None:
@@ -56,5 +56,5 @@ class MltcpSession(Session):
     def events(self) -> list[tuple[str, int, IterationEvent]]:
         return self._jobs.events
 
-    def connected(self, task: Task, fds: Sequence[int]) -> None:
+    def connected(self, task: ClientTask, fds: Sequence[int]) -> None:
         self._jobs.tag(self._context.experiment.job(task.name), fds)

@@ -17,14 +17,19 @@ from mltcp_tools.kernel.native import requirements
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
 from mltcp_tools.lab.emulator.job import JobSpec
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.experiments.treatments import PrioritiesSettings
 from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed.backend import socket_cookie
 from mltcp_tools.lab.testbed.leftovers import priorities_folder
 from mltcp_tools.lab.testbed.namespaces import inside, interfaces
 from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
-from mltcp_tools.lab.testbed.treatments.base import Context, Network, Session, Treatment
+from mltcp_tools.lab.testbed.treatments.base import (
+    BuiltNetwork,
+    Context,
+    Treatment,
+    TreatmentSession,
+)
 from mltcp_tools.live.priorities.coflows import LEVELS
 from mltcp_tools.live.priorities.live import controller
 from mltcp_tools.live.priorities.maps import KnownJob, Maps
@@ -40,7 +45,7 @@ class PrioritiesTreatment(Treatment):
         return PrioritiesSession(variant.settings(PrioritiesSettings), self.context)
 
 
-class PrioritiesSession(Session):
+class PrioritiesSession(TreatmentSession):
     """Programs and maps of one variant's run, and the controller beside its jobs."""
 
     def __init__(self, settings: PrioritiesSettings, context: Context) -> None:
@@ -79,7 +84,7 @@ class PrioritiesSession(Session):
             said = self._stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
             self.warning = f"The priority controller died early, so all jobs were alike: {said}"
 
-    def network(self, network: Network) -> None:
+    def network(self, network: BuiltNetwork) -> None:
         assert self._programs is not None
         for namespace, link in network.bottlenecks():
             with inside(namespace):
@@ -91,19 +96,19 @@ class PrioritiesSession(Session):
                 for interface in interfaces():
                     add_egress(interface, self._programs.program_fd("mark"), "mark", 10)
 
-    def adapt(self, task: Task) -> Task:
+    def adapt(self, task: ClientTask) -> ClientTask:
         compress = task.spec.compress
         if compress is None:
             return task
         compress = dataclasses.replace(compress, maps=str(self._folder), number=self._number(task))
         return dataclasses.replace(task, spec=dataclasses.replace(task.spec, compress=compress))
 
-    def _number(self, task: Task) -> int:
+    def _number(self, task: ClientTask) -> int:
         """The job's in the maps."""
         experiment = self._context.experiment
         return experiment.jobs.index(experiment.job(task.name)) + 1
 
-    def connected(self, task: Task, fds: Sequence[int]) -> None:
+    def connected(self, task: ClientTask, fds: Sequence[int]) -> None:
         experiment = self._context.experiment
         job = experiment.job(task.name)
         links = list(experiment.links) or [""]

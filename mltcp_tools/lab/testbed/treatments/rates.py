@@ -18,7 +18,12 @@ from mltcp_tools.lab.experiments.treatments import RatesSettings
 from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed.namespaces import PREFIX, inside
 from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, burst_bytes
-from mltcp_tools.lab.testbed.treatments.base import Context, Network, Session, Treatment
+from mltcp_tools.lab.testbed.treatments.base import (
+    BuiltNetwork,
+    Context,
+    Treatment,
+    TreatmentSession,
+)
 
 _ELEMENT = struct.Struct("=I")
 COUNTS = ("heard", "lost")
@@ -32,7 +37,7 @@ class RatesTreatment(Treatment):
         return RatesSession(variant.settings(RatesSettings), self.context)
 
 
-class RatesSession(Session):
+class RatesSession(TreatmentSession):
     """The law's parameters on this host; with the network's feedback also the programs for it."""
 
     def __init__(self, settings: RatesSettings, context: Context) -> None:
@@ -55,7 +60,7 @@ class RatesSession(Session):
             self.warning = f"Feedback ceased {lost} times; the flow was its base until the next."
         self._stack.close()
 
-    def network(self, network: Network) -> None:
+    def network(self, network: BuiltNetwork) -> None:
         if self._settings.source == "host":
             return
         for namespace, link in network.bottlenecks():

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from mltcp_tools.lab.emulator.time_shift import TimeShift
 from mltcp_tools.lab.experiments.experiment import Experiment
-from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.planning.variants import (
     VariantPlan,
@@ -17,7 +17,7 @@ from mltcp_tools.lab.planning.variants import (
     with_time_shift,
     write_plans,
 )
-from mltcp_tools.lab.testbed.treatments.base import Context, Session, Treatment
+from mltcp_tools.lab.testbed.treatments.base import Context, Treatment, TreatmentSession
 
 
 class TimeShiftsTreatment(Treatment):
@@ -47,12 +47,12 @@ class TimeShiftsTreatment(Treatment):
         return TimeShiftsSession(self.context.experiment, self._plans[variant.name].time_shifts)
 
 
-class TimeShiftsSession(Session):
+class TimeShiftsSession(TreatmentSession):
     """Gives each job its time shifts."""
 
     def __init__(self, experiment: Experiment, time_shifts: Mapping[str, TimeShift]) -> None:
         self._experiment = experiment
         self._time_shifts = time_shifts
 
-    def adapt(self, task: Task) -> Task:
+    def adapt(self, task: ClientTask) -> ClientTask:
         return with_time_shift(self._experiment, task, self._time_shifts)

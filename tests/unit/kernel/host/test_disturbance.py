@@ -10,13 +10,13 @@ import time
 import pytest
 
 from mltcp_tools.kernel.host import disturbance
-from mltcp_tools.kernel.host.disturbance import Sample, Watch, seconds_of
+from mltcp_tools.kernel.host.disturbance import DisturbanceWatch, HostSample, seconds_of
 
 
-def samples(count: int, every_s: float = 0.1) -> list[Sample]:
+def samples(count: int, every_s: float = 0.1) -> list[HostSample]:
     """Two CPUs of which the hypervisor takes a tenth, others a fifth and we half a CPU."""
     return [
-        Sample(
+        HostSample(
             at=100 + index * every_s,
             stolen=2 * index,
             worked=9 * index,
@@ -54,7 +54,7 @@ def test_counters_become_shares_of_each_second(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_host_is_watched_and_children_are_told_from_others() -> None:
     before = disturbance._Children().ran_and_queued_s()[0]
-    with Watch() as watch:
+    with DisturbanceWatch() as watch:
         start = time.monotonic()
         spin = "import time; e = time.process_time() + 0.3\nwhile time.process_time() < e: pass"
         subprocess.run([sys.executable, "-c", spin], check=True)

@@ -14,7 +14,7 @@ from support.emulator_processes import Emulator
 
 from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.lab.emulator.protocol import BurstHeader, Hello, Welcome
-from mltcp_tools.lab.emulator.server import Server
+from mltcp_tools.lab.emulator.server import EmulatorServer
 
 
 def _name(sock: socket.socket) -> str:
@@ -154,18 +154,18 @@ def test_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(BusyError, match=f"Port {port} is in use"):
-            Server(port, "127.0.0.1")
+            EmulatorServer(port, "127.0.0.1")
 
 
 @pytest.mark.parametrize("bind", ["192.0.2.1", "nosuch.invalid"])
 def test_foreign_address(bind: str) -> None:
     with pytest.raises(UsageError, match="address"):
-        Server(0, bind)
+        EmulatorServer(0, bind)
 
 
 def test_one_off_server_ends_by_itself() -> None:
     log: list[str] = []
-    server = Server(0, "127.0.0.1", one_off=True, log=log.append)
+    server = EmulatorServer(0, "127.0.0.1", one_off=True, log=log.append)
     thread = threading.Thread(target=server.serve)
     thread.start()
     # Something else than a client doesn't count.

@@ -16,7 +16,7 @@ from mltcp_tools.kernel.host.facts import available_congestion_controls
 from mltcp_tools.lab.emulator.client import Client, ClientOptions
 from mltcp_tools.lab.emulator.job import JobSpec, compute_times
 from mltcp_tools.lab.emulator.protocol import BurstHeader, Confirmation, Hello, Welcome
-from mltcp_tools.lab.emulator.report import Result
+from mltcp_tools.lab.emulator.report import ClientResult
 
 
 @pytest.mark.parametrize("direction", ["send", "both"])
@@ -49,7 +49,7 @@ def test_iteration_sends_exactly_its_bytes(port: int) -> None:
         assert all(s.cwnd > 0 for s in samples)
 
 
-def acked(result: Result, iteration: int, flows: int) -> list[int]:
+def acked(result: ClientResult, iteration: int, flows: int) -> list[int]:
     """Bytes that each flow got across in an iteration."""
     samples = [s for s in result.samples if s.iteration == iteration]
     return [max((s.bytes_acked for s in samples if s.flow == n), default=0) for n in range(flows)]

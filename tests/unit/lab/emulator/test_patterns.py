@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.lab.emulator.patterns import KINDS, Pattern, Task, connections, sizes
+from mltcp_tools.lab.emulator.patterns import KINDS, Pattern, RankTask, connections, sizes
 
 SIZE = 4_800_000
 
 
-def longest(tasks: Sequence[Task], weight: str) -> float:
+def longest(tasks: Sequence[RankTask], weight: str) -> float:
     """The heaviest chain of tasks, each of which waits for the one before."""
     upto: list[float] = []
     for task in tasks:

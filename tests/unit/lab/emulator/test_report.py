@@ -8,25 +8,25 @@ import json
 import pytest
 
 from mltcp_tools.lab.emulator.report import (
-    Burst,
-    Iteration,
-    Result,
-    Sample,
+    BurstRecord,
+    ClientResult,
+    IterationRecord,
+    TcpSample,
     summary_text,
 )
 
 
-def iteration(number: int, start: float, compute_s: float, burst_s: float) -> Iteration:
+def iteration(number: int, start: float, compute_s: float, burst_s: float) -> IterationRecord:
     begin, end = start + compute_s, start + compute_s + burst_s
-    burst = Burst(1, begin, end, 1_000_000, 1e-4, end - 0.01)
-    return Iteration(number, start, burst.end, compute_s, (burst,))
+    burst = BurstRecord(1, begin, end, 1_000_000, 1e-4, end - 0.01)
+    return IterationRecord(number, start, burst.end, compute_s, (burst,))
 
 
-def result() -> Result:
+def result() -> ClientResult:
     iterations = [iteration(1, 100.0, 0.3, 0.1), iteration(2, 100.4, 0.3, 0.3)]
-    samples = [Sample(0, 1, 100.35, 10, 2147483647, 500, 0, 14480)]
+    samples = [TcpSample(0, 1, 100.35, 10, 2147483647, 500, 0, 14480)]
     parameters = {"direction": "send", "cc": "cubic"}
-    return Result("a", parameters, iterations, samples, retransmits=7)
+    return ClientResult("a", parameters, iterations, samples, retransmits=7)
 
 
 def test_summary_numbers() -> None:
@@ -56,7 +56,7 @@ def test_document_has_the_documented_fields() -> None:
 
 
 def test_nothing_measured_is_still_a_document() -> None:
-    empty = Result("a", {"direction": "send", "cc": None}, error="It failed.")
+    empty = ClientResult("a", {"direction": "send", "cc": None}, error="It failed.")
     document = json.loads(json.dumps(empty.document()))
     assert document["error"] == "It failed."
     assert document["summary"]["iteration_s"]["mean"] is None

@@ -9,11 +9,11 @@ import pytest
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_fields
 from mltcp_tools.kernel.native import uapi
-from mltcp_tools.lab.simulator.inputs import Link, PacketJob
+from mltcp_tools.lab.simulator.inputs import PacketJob, SimulatedLink
 from mltcp_tools.lab.simulator.library import simulate
 
 
-def windows(link: Link, size: int, trace: float = 0.02) -> tuple[np.ndarray, np.ndarray]:
+def windows(link: SimulatedLink, size: int, trace: float = 0.02) -> tuple[np.ndarray, np.ndarray]:
     """Times (s) and windows of one long flow of CUBIC."""
     lone = PacketJob(0.0, [0.1], [[size]], base="cubic")
     samples = simulate(link, [lone], seed=1, trace=trace).samples
@@ -24,7 +24,7 @@ def test_a_window_follows_the_curve_between_losses() -> None:
     """W(t) = 0.4 (t - K)^3 + plateau, K = cbrt((plateau - W(0)) / 0.4): RFC 9438, 4.2. The plateau
     is where the loss was, or less where the loss before was higher (4.7). On a path so long Reno's
     window is below the curve."""
-    link = Link(rate=100e6, queue=1_000_000, rtt=100e-3)
+    link = SimulatedLink(rate=100e6, queue=1_000_000, rtt=100e-3)
     time_s, cwnd = windows(link, 400_000_000)
     first, last = len(cwnd) // 8, len(cwnd) // 2
     begin = first + int(np.flatnonzero(cwnd[first:last] == cwnd[first:last].min())[-1])
@@ -44,7 +44,7 @@ def test_a_window_follows_the_curve_between_losses() -> None:
 
 def test_on_short_paths_it_grows_as_reno_would_with_that_cut() -> None:
     """0.53 segments per round trip (RFC 9438, 4.3), so that it keeps a share next to Reno."""
-    link = Link(rate=50e6, queue=60_000, rtt=2e-3)
+    link = SimulatedLink(rate=50e6, queue=60_000, rtt=2e-3)
     pair = [PacketJob(0.0, [0.1], [[30_000_000]], base=base) for base in ("cubic", "reno")]
     done = simulate(link, pair, seed=1, trace=0.05)
     samples = done.samples[done.samples["time_ns"] < min(b["end_ns"][0] for b in done.bursts)]
@@ -54,7 +54,7 @@ def test_on_short_paths_it_grows_as_reno_would_with_that_cut() -> None:
 
 def test_slow_start_ends_before_the_queue_is_full() -> None:
     """HyStart hears ACKs in a train for half a round trip; Reno goes on until segments are lost."""
-    link = Link(rate=100e6, queue=400_000, rtt=40e-3)
+    link = SimulatedLink(rate=100e6, queue=400_000, rtt=40e-3)
     jobs = {base: PacketJob(0.0, [0.1], [[3_000_000]], base=base) for base in ("cubic", "reno")}
     done = {base: simulate(link, [job], seed=1) for base, job in jobs.items()}
     assert done["cubic"].counters["dropped"] == 0 < done["reno"].counters["dropped"]
@@ -62,7 +62,7 @@ def test_slow_start_ends_before_the_queue_is_full() -> None:
 
 def test_a_pause_stops_the_curve() -> None:
     """The window of the first burst's end, not that of a curve that went on meanwhile."""
-    link = Link(rate=100e6, queue=200_000, rtt=20e-3)
+    link = SimulatedLink(rate=100e6, queue=200_000, rtt=20e-3)
     jobs = [PacketJob(0.0, [0.1, 20.0], [[60_000_000], [2_000_000]], base="cubic")]
     done = simulate(link, jobs, seed=1, trace=0.01, slow_start_after_idle=False)
     first, second = (done.samples[done.samples["iteration"] == number]["cwnd"] for number in (1, 2))
@@ -72,7 +72,7 @@ def test_a_pause_stops_the_curve() -> None:
 def test_at_f_1_mltcp_cubic_is_cubic_to_the_bit() -> None:
     plain = params_fields(JobParams(slope=0.0, intercept=1.0))
     plain |= {"mechanisms": uapi.SCALE_INCREASE}
-    link = Link(rate=200e6, queue=60_000, rtt=1e-3)
+    link = SimulatedLink(rate=200e6, queue=60_000, rtt=1e-3)
 
     def ends(params: dict[str, int] | None) -> list[list[int]]:
         jobs = [

@@ -22,7 +22,7 @@ from mltcp_tools.lab.experiments.tasks import tasks_of
 from mltcp_tools.lab.simulator import library
 from mltcp_tools.lab.simulator.modelled import modelled
 from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
-from mltcp_tools.lab.simulator.variants import Settings, simulate_variant
+from mltcp_tools.lab.simulator.variants import SimulationSettings, simulate_variant
 
 CHECKOUT = Path(__file__).parents[4]
 
@@ -291,7 +291,7 @@ def test_interrupt_coalescing_makes_rtts_longer() -> None:
     experiment, _ = modelled(parse_experiment(SMALL, "small.yaml"))
     variant = experiment.variant("mltcp")
     at_once, coalesced = (
-        simulate_variant(experiment, variant, 1, Settings(coalescing_s=most)).duration
+        simulate_variant(experiment, variant, 1, SimulationSettings(coalescing_s=most)).duration
         for most in (0, 10e-3)
     )
     assert coalesced > at_once + 7 * 2 * 2e-3

@@ -11,8 +11,8 @@ import pytest
 from mltcp_tools.lab.emulator.patterns import KINDS, Pattern, connections
 from mltcp_tools.lab.simulator.fluid import RankedJob
 from mltcp_tools.lab.simulator.fluid import simulate as schedule
-from mltcp_tools.lab.simulator.inputs import Link, PacketJob, Program
-from mltcp_tools.lab.simulator.library import Result, simulate
+from mltcp_tools.lab.simulator.inputs import PacketJob, Program, SimulatedLink
+from mltcp_tools.lab.simulator.library import SimulationResult, simulate
 
 RATE = 100e6
 PAYLOAD = 1448 / 1514
@@ -30,8 +30,8 @@ def job(pattern: Pattern, iterations: int = 4, start: float = 0.01) -> PacketJob
     )
 
 
-def links(ranks: int = RANKS, slow: int | None = None) -> list[Link]:
-    every = [Link(RATE, 60_000, 50e-6) for _ in range(2 * ranks)]
+def links(ranks: int = RANKS, slow: int | None = None) -> list[SimulatedLink]:
+    every = [SimulatedLink(RATE, 60_000, 50e-6) for _ in range(2 * ranks)]
     if slow is not None:
         every[slow] = dataclasses.replace(every[slow], rate=RATE / 2)
     return every
@@ -58,7 +58,7 @@ def fluid(kind: str, jobs: Sequence[PacketJob], ranks: int = RANKS) -> list[floa
     return [float(value) for value in lengths]
 
 
-def iteration_s(result: Result, of_job: int = 0, start: float = 0.01) -> float:
+def iteration_s(result: SimulationResult, of_job: int = 0, start: float = 0.01) -> float:
     ends = result.bursts[of_job]["end_ns"] * 1e-9
     return float((ends[-1] - start) / len(ends))
 

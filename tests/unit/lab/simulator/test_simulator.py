@@ -15,12 +15,17 @@ from hypothesis import strategies as st
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_fields
 from mltcp_tools.kernel.native import uapi
-from mltcp_tools.lab.simulator.inputs import Link, PacketJob
-from mltcp_tools.lab.simulator.library import Result, Stop, Stopped, simulate
+from mltcp_tools.lab.simulator.inputs import PacketJob, SimulatedLink
+from mltcp_tools.lab.simulator.library import (
+    SimulationResult,
+    SimulationStopped,
+    StopFlag,
+    simulate,
+)
 
 MSS = 1448
 WIRE = 1514  # bytes of a full segment on the wire
-LINK = Link(rate=200e6, queue=30_000, rtt=100e-6)
+LINK = SimulatedLink(rate=200e6, queue=30_000, rtt=100e-6)
 ALL = uapi.SCALE_INCREASE | uapi.YIELD | uapi.TRUSTED
 
 
@@ -43,7 +48,7 @@ def jobs(
     ]
 
 
-def times(result: Result) -> list[list[tuple[int, ...]]]:
+def times(result: SimulationResult) -> list[list[tuple[int, ...]]]:
     """Per job and burst: its start, the end of the first flow, and its end, nanoseconds."""
     return [[tuple(burst)[:3] for burst in of_job.tolist()] for of_job in result.bursts]
 
@@ -51,7 +56,7 @@ def times(result: Result) -> list[list[tuple[int, ...]]]:
 @settings(max_examples=40)
 @given(
     link=st.builds(
-        Link,
+        SimulatedLink,
         rate=st.sampled_from([5e6, 50e6, 1e9]),
         queue=st.integers(3_028, 200_000),
         rtt=st.sampled_from([100e-6, 2e-3, 20e-3]),
@@ -62,7 +67,7 @@ def times(result: Result) -> list[list[tuple[int, ...]]]:
     seed=st.integers(0, 2**64 - 1),
 )
 def test_bytes_arrive_once_and_packets_are_accounted_for(
-    link: Link, sizes: list[int], mltcp: dict[str, int] | None, seed: int
+    link: SimulatedLink, sizes: list[int], mltcp: dict[str, int] | None, seed: int
 ) -> None:
     pair = [PacketJob(0.001 * k, [0.05, 0.3, 0.01], [sizes] * 3, 1, mltcp) for k in range(2)]
     result = simulate(link, pair, seed=seed, trace=0.005)
@@ -104,8 +109,10 @@ def test_same_seed_gives_same_run_and_another_seed_differs() -> None:
     assert times(simulate(LINK, jobs(), seed=4)) != times(first)
 
 
-@pytest.mark.parametrize(("link", "flows"), [(LINK, 1), (Link(50e6, 60_000, 10e-3, 0.01), 3)])
-def test_at_f_1_mltcp_is_reno_to_the_bit(link: Link, flows: int) -> None:
+@pytest.mark.parametrize(
+    ("link", "flows"), [(LINK, 1), (SimulatedLink(50e6, 60_000, 10e-3, 0.01), 3)]
+)
+def test_at_f_1_mltcp_is_reno_to_the_bit(link: SimulatedLink, flows: int) -> None:
     plain = params(uapi.SCALE_INCREASE, slope=0.0, intercept=1.0)
     reno = simulate(link, jobs(3, None, flows), seed=1, trace=0.002)
     mltcp = simulate(link, jobs(3, plain, flows), seed=1, trace=0.002)
@@ -118,7 +125,7 @@ def test_at_f_1_mltcp_is_reno_to_the_bit(link: Link, flows: int) -> None:
 
 
 def test_single_flow_takes_time_of_bytes_after_slow_start() -> None:
-    wide = Link(rate=200e6, queue=10_000_000, rtt=10e-3)
+    wide = SimulatedLink(rate=200e6, queue=10_000_000, rtt=10e-3)
     lone = PacketJob(0.0, [0.1], [[5_000_000]])
     (start, _, end), *_ = times(simulate(wide, [lone], seed=1))[0]
     segments = -(-5_000_000 // MSS)
@@ -145,7 +152,7 @@ def test_token_bucket_saves_at_most_its_size_while_idle() -> None:
 
 
 def test_slow_start_doubles_the_window_and_restarts_after_idling() -> None:
-    wide = Link(rate=1e9, queue=10_000_000, rtt=20e-3)
+    wide = SimulatedLink(rate=1e9, queue=10_000_000, rtt=20e-3)
     lone = PacketJob(0.0, [0.1, 2.0], [[1_000_000]] * 2)
     samples = simulate(wide, [lone], seed=1, trace=0.021).samples
     first, second = (samples[samples["iteration"] == number]["cwnd"] for number in (1, 2))
@@ -157,7 +164,7 @@ def test_slow_start_doubles_the_window_and_restarts_after_idling() -> None:
 
 def test_the_shortest_time_out_is_waited_for() -> None:
     """A lone segment that is lost is sent again by the probe, which waits as long at least."""
-    link = Link(rate=50e6, queue=100_000, rtt=1e-3, loss=0.3)
+    link = SimulatedLink(rate=50e6, queue=100_000, rtt=1e-3, loss=0.3)
     job = PacketJob(0.0, [0.1] * 20, [[1000]] * 20)
 
     def bursts(rto_min: float) -> Any:
@@ -171,7 +178,7 @@ def test_the_shortest_time_out_is_waited_for() -> None:
 
 
 def test_single_losses_are_repaired_without_a_time_out() -> None:
-    link = Link(rate=50e6, queue=100_000, rtt=5e-3)
+    link = SimulatedLink(rate=50e6, queue=100_000, rtt=5e-3)
     long = PacketJob(0.0, [0.1], [[30_000_000]])
     result = simulate(link, [long], seed=1)
     assert result.counters["dropped"] > 0
@@ -180,7 +187,7 @@ def test_single_losses_are_repaired_without_a_time_out() -> None:
 
 
 def test_a_lost_end_of_a_burst_is_found_by_a_probe() -> None:
-    link = Link(rate=50e6, queue=100_000, rtt=5e-3, loss=0.1)
+    link = SimulatedLink(rate=50e6, queue=100_000, rtt=5e-3, loss=0.1)
     short = PacketJob(0.0, [0.05] * 200, [[4 * MSS]] * 200)
     result = simulate(link, [short], seed=1)
     bursts = result.bursts[0]
@@ -190,7 +197,7 @@ def test_a_lost_end_of_a_burst_is_found_by_a_probe() -> None:
 
 
 def test_a_window_follows_reno_between_losses() -> None:
-    link = Link(rate=50e6, queue=60_000, rtt=10e-3)
+    link = SimulatedLink(rate=50e6, queue=60_000, rtt=10e-3)
     result = simulate(link, [PacketJob(0.0, [0.1], [[40_000_000]])], seed=1, trace=0.05)
     cwnd = result.samples["cwnd"].astype(int)
     after_slow_start = cwnd[len(cwnd) // 4 :]
@@ -211,11 +218,11 @@ def test_mltcp_tells_iterations_apart() -> None:
 
 def test_a_simulation_is_stopped_from_another_thread() -> None:
     endless = [PacketJob(0.0, [1e-3] * 100_000, [[10_000_000]] * 100_000)]
-    stop = Stop()
+    stop = StopFlag()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(simulate, LINK, endless, seed=1, stop=stop)
         stop.set()
-        with pytest.raises(Stopped):
+        with pytest.raises(SimulationStopped):
             running.result()
 
 
@@ -241,7 +248,7 @@ def test_every_byte_arrives_both_ways(
 ) -> None:
     if chunk == 1:
         sizes = [size % 50 for size in sizes] + [1]
-    links = [Link(50e6, 20_000, 1e-3, loss), Link(20e6, 10_000, 1e-3)]
+    links = [SimulatedLink(50e6, 20_000, 1e-3, loss), SimulatedLink(20e6, 10_000, 1e-3)]
     pair = [
         PacketJob(
             0.001 * n, [0.05, 0.01], [sizes] * 2, params=mltcp, back=(1,), both=True, chunk=chunk
@@ -254,7 +261,7 @@ def test_every_byte_arrives_both_ways(
 
 def test_with_chunks_each_end_waits_for_the_other() -> None:
     """On a long path every chunk takes a round trip, whatever the window is."""
-    links = [Link(1e9, 1_000_000, 20e-3)] * 2
+    links = [SimulatedLink(1e9, 1_000_000, 20e-3)] * 2
     (of_job,) = simulate(
         links, [PacketJob(0.0, [0.1], [[1_000_000]], back=(1,), both=True)], seed=1
     ).bursts
@@ -267,8 +274,8 @@ def test_with_chunks_each_end_waits_for_the_other() -> None:
 
 def test_a_queue_that_marks_is_kept_short_without_a_loss() -> None:
     long = PacketJob(0.0, [0.1], [[20_000_000]])
-    dropping = Link(100e6, 200_000, 2e-3)
-    marking = Link(100e6, 200_000, 2e-3, marks=(40_000, 40_000))
+    dropping = SimulatedLink(100e6, 200_000, 2e-3)
+    marking = SimulatedLink(100e6, 200_000, 2e-3, marks=(40_000, 40_000))
     dropped, marked = (simulate(link, [long], seed=1).counters for link in (dropping, marking))
     assert dropped["dropped"] > 0
     assert dropped["marked"] == 0
@@ -289,7 +296,7 @@ def periodic(start: float, **fields: Any) -> PacketJob:
 
 def test_jobs_of_mltcp_dctcp_interleave_where_dctcp_shares() -> None:
     """Four jobs that need all of the link together: the last of them is done so much earlier."""
-    link = Link(50e6, 24_000, 2e-3, marks=(6_000, 18_000))
+    link = SimulatedLink(50e6, 24_000, 2e-3, marks=(6_000, 18_000))
     ends = []
     for fields in DCTCPS:
         each = [
@@ -305,14 +312,16 @@ def test_jobs_of_mltcp_dctcp_interleave_where_dctcp_shares() -> None:
 @pytest.mark.parametrize(
     ("link", "bulk", "least"),
     [
-        (Link(50e6, 60_000, 2e-3, marks=(15_000, 45_000)), "dctcp", 0.4),
-        (Link(50e6, 24_000, 2e-3, marks=(6_000, 18_000)), "dctcp", 0.35),
+        (SimulatedLink(50e6, 60_000, 2e-3, marks=(15_000, 45_000)), "dctcp", 0.4),
+        (SimulatedLink(50e6, 24_000, 2e-3, marks=(6_000, 18_000)), "dctcp", 0.35),
         # Reno halves its window for marks that dctcp lives with; next to dctcp it has as little.
-        (Link(50e6, 60_000, 2e-3, marks=(15_000, 45_000)), "reno", 0.19),
-        (Link(50e6, 30_000, 2e-3), "reno", 0.4),
+        (SimulatedLink(50e6, 60_000, 2e-3, marks=(15_000, 45_000)), "reno", 0.19),
+        (SimulatedLink(50e6, 30_000, 2e-3), "reno", 0.4),
     ],
 )
-def test_next_to_jobs_of_mltcp_dctcp_nobody_starves(link: Link, bulk: str, least: float) -> None:
+def test_next_to_jobs_of_mltcp_dctcp_nobody_starves(
+    link: SimulatedLink, bulk: str, least: float
+) -> None:
     """The share of the link that a bulk flow gets next to two jobs; an equal one is a third."""
     neighbour = PacketJob(0.0, [0.01], [[60_000_000]], base=bulk)
     jobs = [periodic(0.1 * number, **DCTCPS[1]) for number in range(2)]
@@ -325,7 +334,7 @@ def test_next_to_jobs_of_mltcp_dctcp_nobody_starves(link: Link, bulk: str, least
 
 def test_a_path_that_holds_more_than_the_usual_buffers_is_filled() -> None:
     """At 100 Gbit/s over 2 ms, 4,096 segments would be a quarter of what the path holds."""
-    link = Link(100e9, 25_000_000, 2e-3)
+    link = SimulatedLink(100e9, 25_000_000, 2e-3)
     (burst,) = simulate(link, [PacketJob(0.0, [0.01], [[1_000_000_000]])], seed=1).bursts
     taken = float(burst["end_ns"][0] - burst["start_ns"][0]) * 1e-9
     assert taken < 1.4 * 1_000_000_000 / MSS * WIRE * 8 / link.rate
@@ -346,7 +355,7 @@ def test_jobs_over_links_that_are_not_there_are_refused(job: PacketJob) -> None:
 
 def test_probe_is_sent_only_without_known_loss() -> None:
     """A probe of a segment that had been delivered left a flow without anything to wait for."""
-    link = Link(1e9, 120_048, 1e-4, loss=0.2)
+    link = SimulatedLink(1e9, 120_048, 1e-4, loss=0.2)
     sizes = [32_165, 27_522, 56_079]
     pair = [PacketJob(0.001 * k, [0.05, 0.3, 0.01], [sizes] * 3) for k in range(2)]
     result = simulate(link, pair, seed=14_186_789_218_485_684_492)

@@ -13,7 +13,7 @@ from mltcp_tools.lab.analysis import load_run, make_report
 from mltcp_tools.lab.emulator.time_shift import Pace, TimeShift
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.planning.variants import plan_variants
-from mltcp_tools.lab.simulator.inputs import Link, PacketJob
+from mltcp_tools.lab.simulator.inputs import PacketJob, SimulatedLink
 from mltcp_tools.lab.simulator.library import simulate
 from mltcp_tools.lab.simulator.modelled import modelled
 from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
@@ -39,7 +39,7 @@ def test_early_bursts_wait_and_late_ones_take_the_next_slot() -> None:
     start = time_shifts.first(0.0, 0.0)
     due = start + 0.2
     job = PacketJob(start, computes, [[500_000]] * 7, time_shifts=time_shifts, due=due)
-    (bursts,) = simulate(Link(200e6, 1_000_000, 1e-4), [job], seed=1).bursts
+    (bursts,) = simulate(SimulatedLink(200e6, 1_000_000, 1e-4), [job], seed=1).bursts
     pace, before, begins = Pace(time_shifts, due), start, []
     for compute, burst in zip(computes, bursts, strict=True):
         begins.append(pace.begin(before + compute))

@@ -13,7 +13,7 @@ from support.simulated import mean_ms
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab.analysis import load_run, make_report
 from mltcp_tools.lab.experiments.reading import parse_experiment
-from mltcp_tools.lab.simulator.inputs import Link, PacketJob, Priorities
+from mltcp_tools.lab.simulator.inputs import PacketJob, PriorityQueues, SimulatedLink
 from mltcp_tools.lab.simulator.library import simulate
 from mltcp_tools.lab.simulator.modelled import modelled
 from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
@@ -97,8 +97,8 @@ def test_compressing_takes_its_time() -> None:
     jobs = [
         PacketJob(0.0, [0.01], [[size]], compressed=[[size // 4]], compress=[0.5]) for size in sizes
     ]
-    link = Link(200e6, 100_000, 1e-4)
-    first, second = simulate(link, jobs, seed=1, priorities=Priorities()).bursts
+    link = SimulatedLink(200e6, 100_000, 1e-4)
+    first, second = simulate(link, jobs, seed=1, priorities=PriorityQueues()).bursts
     assert [int(each["bytes"][0]) for each in (first, second)] == [2_000_000, 500_000]
     assert second["end_ns"][0] - second["start_ns"][0] > 500_000_000
     alike = simulate(link, jobs, seed=1).bursts
@@ -110,8 +110,8 @@ def test_the_order_is_sincronias(weight: int) -> None:
     """Three bursts begin at once; on one link they must end in the order that BSSI gives."""
     sizes = [3_000_000, 1_000_000, 2_000_000]
     jobs = [PacketJob(start=0.0, compute=[0.01], bytes=[[size]]) for size in sizes]
-    priorities = Priorities(weight=weight)
-    link = Link(200e6, 100_000, 1e-4)
+    priorities = PriorityQueues(weight=weight)
+    link = SimulatedLink(200e6, 100_000, 1e-4)
     done = simulate(link, jobs, seed=1, priorities=priorities)
     ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
     weights = [coflow_weight(WEIGHTS[weight], Progress(remaining=1.0)) for _ in sizes]
@@ -124,15 +124,15 @@ def test_the_order_over_several_links_is_sincronias(seed: int) -> None:
     """Bursts that begin at once, each over some of three links of different rates; where two of
     them share a link, the one that BSSI puts first ends first there."""
     draw = random.Random(seed)
-    links = [Link(rate, 300_000, 1e-4) for rate in (100e6, 150e6, 200e6)]
-    back = Link(10e9, 10**6, 1e-4)
+    links = [SimulatedLink(rate, 300_000, 1e-4) for rate in (100e6, 150e6, 200e6)]
+    back = SimulatedLink(10e9, 10**6, 1e-4)
     paths = [draw.choice([(0,), (0, 1), (1, 2)]) for _ in range(4)]
     sizes = [draw.randint(5, 40) * 100_000 for _ in paths]
     jobs = [
         PacketJob(start=0.0, compute=[0.01], bytes=[[size]], ahead=path, back=(3,))
         for size, path in zip(sizes, paths, strict=True)
     ]
-    done = simulate([*links, back], jobs, seed=1, priorities=Priorities())
+    done = simulate([*links, back], jobs, seed=1, priorities=PriorityQueues())
     ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
     demands = [
         {link: size * 8 / links[link].rate for link in path}
@@ -153,8 +153,8 @@ def test_the_last_level_is_sure_of_its_floor() -> None:
             PacketJob(start=0.0, compute=[0.01], bytes=[[8_000_000]]),
             PacketJob(start=0.0, compute=[0.01], bytes=[[16_000_000]]),
         ]
-        priorities = Priorities(floor=floor)
-        link = Link(200e6, 100_000, 1e-4)
+        priorities = PriorityQueues(floor=floor)
+        link = SimulatedLink(200e6, 100_000, 1e-4)
         done = simulate(link, jobs, seed=1, trace=0.05, priorities=priorities)
         sent = done.samples[done.samples["job"] == 1]
         while_other_sends = sent[sent["time_ns"] < done.bursts[0]["end_ns"][0]]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from mltcp_tools.kernel.host.disturbance import Second, Watch
+from mltcp_tools.kernel.host.disturbance import DisturbanceWatch, Second
 from mltcp_tools.lab.runs.recorder import LinkCounters, Tables
 from mltcp_tools.lab.testbed.loop import Attempts
 
 
-class Watched(Watch):
+class Watched(DisturbanceWatch):
     """A watch that has seen what it is told."""
 
     def __init__(self, stolen: float) -> None:

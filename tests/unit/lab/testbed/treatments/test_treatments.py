@@ -11,14 +11,14 @@ from support.mistakes import mistakes, refusal
 from mltcp_tools.base.errors import HostError, UsageError
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
-from mltcp_tools.lab.experiments.tasks import Task, tasks_of
+from mltcp_tools.lab.experiments.tasks import ClientTask, tasks_of
 from mltcp_tools.lab.experiments.treatments import (
     PrioritiesSettings,
     RatesSettings,
     TimeShiftSettings,
 )
 from mltcp_tools.lab.testbed.treatments import Sessions, check_treatments
-from mltcp_tools.lab.testbed.treatments.base import Session
+from mltcp_tools.lab.testbed.treatments.base import TreatmentSession
 
 TEXT = """\
 name: small
@@ -67,7 +67,7 @@ def test_local_network_features_are_refused_across_machines(variant: str, noun: 
     check_treatments(small().override(variants=["cubic"]), across=True)
 
 
-class Noted(Session):
+class Noted(TreatmentSession):
     """Writes down what is asked of it."""
 
     def __init__(self, name: str, notes: list[str], fails: str = "") -> None:
@@ -88,7 +88,7 @@ class Noted(Session):
         self._note("leaves")
         self.warning = f"{self.name} warns"
 
-    def adapt(self, task: Task) -> Task:
+    def adapt(self, task: ClientTask) -> ClientTask:
         self._note("adapts")
         return task
 
