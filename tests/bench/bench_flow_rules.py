@@ -45,7 +45,7 @@ from mltcp_tools.lab.experiments.treatments import (
 from mltcp_tools.lab.experiments.variants import ALONE, Variant
 from mltcp_tools.lab.planning.network import PAYLOAD
 from mltcp_tools.lab.simulator.modelled import modelled, with_mechanisms
-from mltcp_tools.lab.simulator.schedules import ScheduledJob, iterations_of, simulate
+from mltcp_tools.lab.simulator.schedules import ScheduledJob, iterations_of, simulate_bursts
 from mltcp_tools.lab.simulator.variants import simulate_variant
 
 _PLAIN = (
@@ -331,7 +331,7 @@ def _bound_times(experiment: Experiment, tasks: Sequence[ClientTask]) -> list[fl
         )
         for number, task in enumerate(tasks)
     ]
-    table = iterations_of(simulate("bound", jobs), jobs)
+    table = iterations_of(simulate_bursts("bound", jobs), jobs)
     return list(table["end_s"] - table["start_s"])
 
 

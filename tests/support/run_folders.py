@@ -12,7 +12,12 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from mltcp_tools.lab.simulator.schedules import Schedule, ScheduledJob, iterations_of, simulate
+from mltcp_tools.lab.simulator.schedules import (
+    Schedule,
+    ScheduledJob,
+    iterations_of,
+    simulate_bursts,
+)
 
 BYTES = 2_500_000
 LONE_COMM_S = BYTES * (1514 / 1448) * 8 / 200e6
@@ -53,7 +58,7 @@ def simulated_tables(
         )
         for name in names
     ]
-    bursts = simulate(schedule, jobs)
+    bursts = simulate_bursts(schedule, jobs)
     return iterations_of(bursts, jobs), bursts
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The schedules of a run over a fabric, whose jobs have ranks: simulator/fluid.py computes them.
+"""The schedules of a run over a fabric, whose jobs have ranks (simulator/rank_schedules.py).
 
 They are computed from the run folder's experiment, which determines every compute time, start and
 path; a damaged folder has none.
@@ -15,8 +15,8 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.lab.analysis.isolated import Isolated, isolated_jobs, payload_share, setting
 from mltcp_tools.lab.experiments.reading import load_experiment
 from mltcp_tools.lab.runs.run import Run
-from mltcp_tools.lab.simulator.fluid import simulate
 from mltcp_tools.lab.simulator.programs import ranked_jobs
+from mltcp_tools.lab.simulator.rank_schedules import simulate_ranks
 from mltcp_tools.lab.simulator.schedules import SCHEDULES, Schedule
 
 
@@ -36,7 +36,7 @@ def fabric_schedules(run: Run, problems: list[str]) -> dict[Schedule, pd.DataFra
             jobs, rates = ranked_jobs(
                 experiment, int(repetition), payload_share(run), setting(run, "rtt_s", 0.0)
             )
-            parts.append(simulate(name, jobs, rates).assign(repetition=int(repetition)))
+            parts.append(simulate_ranks(name, jobs, rates).assign(repetition=int(repetition)))
         tables[name] = pd.concat(parts, ignore_index=True)
     return tables
 

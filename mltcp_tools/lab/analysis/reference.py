@@ -16,7 +16,7 @@ from mltcp_tools.lab.simulator.schedules import (
     Schedule,
     ScheduledJob,
     iterations_of,
-    simulate,
+    simulate_bursts,
 )
 
 
@@ -69,7 +69,7 @@ def make_reference(run: Run) -> Reference:
     for repetition, source in _sources(run).items():
         simulated = _simulated_jobs(run, source, repetition, reference)
         for name in ("alone",) if unmodelled else SCHEDULES:
-            bursts = simulate(name, simulated)
+            bursts = simulate_bursts(name, simulated)
             tables = (iterations_of(bursts, simulated), bursts)
             one, two = (table.assign(repetition=repetition) for table in tables)
             parts.setdefault(name, []).append((one, two))

@@ -14,8 +14,8 @@ from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.emulator.patterns import connections
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.tasks import ClientTask, tasks_of
-from mltcp_tools.lab.simulator.fluid import RankedJob
 from mltcp_tools.lab.simulator.inputs import Program
+from mltcp_tools.lab.simulator.rank_schedules import RankedJob
 
 HOPS = 4
 """Links between two hosts in different racks: between these, the empty round trip is that of a

@@ -179,7 +179,7 @@ def _max_min(paths: Mapping[int, Sequence[str]]) -> dict[int, float]:
 _SIMULATIONS = {"alone": _alone, "bound": _bound, "fair": _fair}
 
 
-def simulate(schedule: Schedule, jobs: Sequence[ScheduledJob]) -> pd.DataFrame:
+def simulate_bursts(schedule: Schedule, jobs: Sequence[ScheduledJob]) -> pd.DataFrame:
     """Bursts of all jobs under a schedule.
 
     Returns a table with the columns job, iteration, burst, start_s, end_s; iteration and burst

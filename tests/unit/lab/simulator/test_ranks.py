@@ -9,10 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from mltcp_tools.lab.emulator.patterns import KINDS, Pattern, connections
-from mltcp_tools.lab.simulator.fluid import RankedJob
-from mltcp_tools.lab.simulator.fluid import simulate as schedule
 from mltcp_tools.lab.simulator.inputs import PacketJob, Program, SimulatedLink
 from mltcp_tools.lab.simulator.library import SimulationResult, simulate
+from mltcp_tools.lab.simulator.rank_schedules import RankedJob, simulate_ranks
 
 RATE = 100e6
 PAYLOAD = 1448 / 1514
@@ -53,7 +52,7 @@ def fluid(kind: str, jobs: Sequence[PacketJob], ranks: int = RANKS) -> list[floa
     """Mean seconds of an iteration of each job under a schedule."""
     rates = dict.fromkeys(range(2 * ranks), RATE * PAYLOAD / 8)
     named = [ranked(each, str(number)) for number, each in enumerate(jobs)]
-    table = schedule(kind, named, rates)  # type: ignore[arg-type]
+    table = simulate_ranks(kind, named, rates)  # type: ignore[arg-type]
     lengths = (table["end_s"] - table["start_s"]).groupby(table["job"]).mean()
     return [float(value) for value in lengths]
 

@@ -14,7 +14,7 @@ from mltcp_tools.lab.simulator.schedules import (
     Schedule,
     ScheduledJob,
     iterations_of,
-    simulate,
+    simulate_bursts,
 )
 
 
@@ -27,7 +27,7 @@ def spans(bursts: pd.DataFrame, job: str) -> list[tuple[float, float]]:
 
 def test_bound_serves_in_order_of_arrival() -> None:
     jobs = [ScheduledJob("a", 0.0, [1.0, 1.0], 1.0), ScheduledJob("b", 0.5, [1.0, 1.0], 1.0)]
-    bursts = simulate("bound", jobs)
+    bursts = simulate_bursts("bound", jobs)
     # a asks at 1 and is served until 2; b asks at 1.5, waits, and is served from 2 to 3.
     assert spans(bursts, "a") == [(1.0, 2.0), (3.0, 4.0)]
     assert spans(bursts, "b") == [(1.5, 3.0), (4.0, 5.0)]
@@ -35,7 +35,7 @@ def test_bound_serves_in_order_of_arrival() -> None:
 
 def test_fair_shares_the_link_equally() -> None:
     jobs = [ScheduledJob("a", 0.0, [1.0, 1.0], 1.0), ScheduledJob("b", 0.5, [1.0], 1.0)]
-    bursts = simulate("fair", jobs)
+    bursts = simulate_bursts("fair", jobs)
     # From 1 to 1.5 a is alone; then both get half until a has its second half at 2.5; b ends at 3.
     assert spans(bursts, "a") == [(1.0, 2.5), (3.5, 4.5)]
     assert spans(bursts, "b") == [(1.5, 3.0)]
@@ -43,7 +43,7 @@ def test_fair_shares_the_link_equally() -> None:
 
 def test_alone_adds_compute_and_communication() -> None:
     jobs = [ScheduledJob("a", 0.25, [1.0, 2.0], 0.5), ScheduledJob("b", 0.0, [1.0], 0.5)]
-    table = iterations_of(simulate("alone", jobs), jobs)
+    table = iterations_of(simulate_bursts("alone", jobs), jobs)
     assert list(table[table.job == "a"]["start_s"]) == pytest.approx([0.25, 1.75])
     assert list(table[table.job == "a"]["end_s"]) == pytest.approx([1.75, 4.25])
     assert list(table["comm_s"]) == pytest.approx([0.5] * 3)
@@ -51,7 +51,7 @@ def test_alone_adds_compute_and_communication() -> None:
 
 def test_several_bursts_split_compute_and_communication_evenly() -> None:
     jobs = [ScheduledJob("a", 0.0, [1.0, 1.0], 0.4, bursts=2)]
-    bursts = simulate("bound", jobs)
+    bursts = simulate_bursts("bound", jobs)
     assert spans(bursts, "a") == [(0.5, 0.7), (1.2, 1.4), (1.9, 2.1), (2.6, 2.8)]
     assert list(bursts["burst"]) == [1, 2, 1, 2]
     table = iterations_of(bursts, jobs)
@@ -80,7 +80,7 @@ job_lists = st.lists(
 @given(job_lists)
 def test_every_schedule_serves_all_and_none_beats_alone(jobs: list[ScheduledJob]) -> None:
     for schedule in SCHEDULES:
-        bursts = simulate(schedule, jobs)
+        bursts = simulate_bursts(schedule, jobs)
         assert len(bursts) == sum(len(job.compute_s) * job.bursts for job in jobs)
         for job in jobs:
             rows = bursts[bursts["job"] == job.name]
@@ -93,7 +93,7 @@ def test_every_schedule_serves_all_and_none_beats_alone(jobs: list[ScheduledJob]
 @given(job_lists)
 def test_bound_serves_one_at_a_time_and_never_idles(jobs: list[ScheduledJob]) -> None:
     work_s = {job.name: job.isolated_comm_s / job.bursts for job in jobs}
-    rows = simulate("bound", jobs).sort_values(["end_s"])
+    rows = simulate_bursts("bound", jobs).sort_values(["end_s"])
     free_s = 0.0
     for row in rows.itertuples():
         served_from_s = row.end_s - work_s[row.job]
@@ -104,7 +104,7 @@ def test_bound_serves_one_at_a_time_and_never_idles(jobs: list[ScheduledJob]) ->
 @settings(max_examples=60)
 @given(job_lists)
 def test_fair_keeps_the_link_busy_while_anything_waits(jobs: list[ScheduledJob]) -> None:
-    bursts = simulate("fair", jobs).sort_values("start_s")
+    bursts = simulate_bursts("fair", jobs).sort_values("start_s")
     work_s = sum(len(job.compute_s) * job.isolated_comm_s for job in jobs)
     busy_s, until_s = 0.0, 0.0
     for row in bursts.itertuples():
@@ -116,7 +116,7 @@ def test_fair_keeps_the_link_busy_while_anything_waits(jobs: list[ScheduledJob])
 def times_of(schedule: Schedule, paths: dict[str, tuple[str, ...]]) -> dict[str, list[float]]:
     """Return when each job's first burst ends, if all ask at 1 s for 1 s of their links."""
     jobs = [ScheduledJob(name, 0.0, [1.0], 1.0, links=links) for name, links in paths.items()]
-    return dict(simulate(schedule, jobs).groupby("job")["end_s"].apply(list))
+    return dict(simulate_bursts(schedule, jobs).groupby("job")["end_s"].apply(list))
 
 
 def test_jobs_that_share_no_link_do_not_meet() -> None:

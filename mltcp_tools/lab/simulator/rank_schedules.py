@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The schedules (schedules.py) of jobs whose ranks communicate in patterns over a fabric.
+"""The schedules of jobs whose ranks communicate in patterns over a fabric.
 
-Messages flow like water: at any time each has a rate, and these change when a message begins or
-ends. Ranks do what they do in the packet simulator, tasks that wait for each other.
+schedules.py has those of jobs that send whole bursts, which wait for their links all at once. Here
+a fluid model gives each message a rate, which changes when a message begins or ends. Ranks have the
+tasks that they have in the packet simulator.
 
 - `alone`: every job has the fabric to itself, and its own messages share links max-min fairly.
 - `bound`: perfect interleaving. Links serve the messages of the job whose iteration began to
@@ -188,7 +189,7 @@ class _Run:
             self._begin(job, rank, iteration + 1)
 
 
-def simulate(
+def simulate_ranks(
     schedule: Schedule, jobs: Sequence[RankedJob], rates: Mapping[Any, float]
 ) -> pd.DataFrame:
     """Iterations of all jobs under a schedule. rates: what each link carries, bytes per second.
