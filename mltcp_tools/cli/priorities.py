@@ -63,7 +63,7 @@ def command(
     """
     from mltcp_tools.kernel.host.signals import noted_end
     from mltcp_tools.live.priorities.controller import run_controller
-    from mltcp_tools.live.priorities.coordinator import Host, run_hub
+    from mltcp_tools.live.priorities.coordinator import PriorityHost, run_hub
 
     ended = noted_end()
     if not hosts:
@@ -73,6 +73,6 @@ def command(
         reached = []
         for place, name in enumerate(hosts):
             base = 0 if same_ids else place << _ID_BITS
-            reached.append(Host(name, served(name, "priorities", str(folder)), base))
+            reached.append(PriorityHost(name, served(name, "priorities", str(folder)), base))
             stack.callback(reached[-1].close)
         run_hub(reached, weight, count, ended, lambda line: click.echo(line, err=True))

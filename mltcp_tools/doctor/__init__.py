@@ -8,15 +8,15 @@ namespaces and queueing disciplines, it tries in a namespace that dies with the 
 from __future__ import annotations
 
 from mltcp_tools.doctor import attach, bpf, collectives, kmod, testbed
-from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.host import HostFacts
 from mltcp_tools.doctor.report import Check, Diagnosis
 
-__all__ = ["Check", "Diagnosis", "Host", "diagnose"]
+__all__ = ["Check", "Diagnosis", "HostFacts", "diagnose"]
 
 
-def diagnose(host: Host | None = None) -> Diagnosis:
+def diagnose(host: HostFacts | None = None) -> Diagnosis:
     """Look at everything on `host` (default: this one). Needs no privilege; sees more as root."""
-    host = host or Host()
+    host = host or HostFacts()
     purposes = {
         "bpf": bpf,
         "testbed": testbed,

@@ -7,24 +7,24 @@ import os
 
 from mltcp_tools.base.installation import how_to_bring_bcc
 from mltcp_tools.doctor.bpf import BTF
-from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.host import HostFacts
 from mltcp_tools.doctor.report import Check, as_fix, needed
 
 _ITERATOR = "bpf_iter_tcp_get_func_proto"
 """The kernel's function (5.15) that lets programs change the sockets they walk over."""
 
 
-def checks(host: Host) -> list[Check]:
+def checks(host: HostFacts) -> list[Check]:
     """The findings, for switching sockets and for tracing."""
     return [_iterators(host), _pidfd_getfd(host), _ptrace(host), _bcc(host), _softnet(host)]
 
 
-def _in_kernel(host: Host) -> bool:
+def _in_kernel(host: HostFacts) -> bool:
     """Return whether BPF programs can switch sockets, so that none is copied from its process."""
     return f"\0{_ITERATOR}\0" in (host.read(BTF) or "")
 
 
-def _iterators(host: Host) -> Check:
+def _iterators(host: HostFacts) -> Check:
     if _in_kernel(host):
         return Check(
             "in the kernel", "ok", "BPF programs switch sockets, without touching their processes"
@@ -37,7 +37,7 @@ def _iterators(host: Host) -> Check:
     )
 
 
-def _pidfd_getfd(host: Host) -> Check:
+def _pidfd_getfd(host: HostFacts) -> Check:
     if not host.live:
         return Check("pidfd_getfd", "unknown", "not tested")
     error = host.pidfd_getfd_error()
@@ -50,7 +50,7 @@ def _pidfd_getfd(host: Host) -> Check:
     )
 
 
-def _ptrace(host: Host) -> Check:
+def _ptrace(host: HostFacts) -> Check:
     scope = host.read("/proc/sys/kernel/yama/ptrace_scope")
     if scope == "3":
         limit = "kernel.yama.ptrace_scope = 3: no process may access another until reboot"
@@ -71,7 +71,7 @@ def _ptrace(host: Host) -> Check:
     return Check("ptrace", "ok", f"allowed ({setting})")
 
 
-def _bcc(host: Host) -> Check:
+def _bcc(host: HostFacts) -> Check:
     """The distribution's bcc; a package of that name on PyPI has nothing to do with BPF."""
     advice = as_fix(how_to_bring_bcc())
     if not host.live:
@@ -94,7 +94,7 @@ def _bcc(host: Host) -> Check:
     )
 
 
-def _softnet(host: Host) -> Check:
+def _softnet(host: HostFacts) -> Check:
     """Packets that were lost between the network card and TCP: a CPU's backlog was full."""
     name = "receive backlog"
     rows = [line.split() for line in (host.read("/proc/net/softnet_stat") or "").splitlines()]

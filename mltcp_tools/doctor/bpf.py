@@ -7,7 +7,7 @@ import os
 import re
 
 from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.host import HostFacts
 from mltcp_tools.doctor.kmod import bases
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, as_fix, install, needed
@@ -23,7 +23,7 @@ BTF = "/sys/kernel/btf/vmlinux"
 BPFFS = "/sys/fs/bpf"
 
 
-def checks(host: Host) -> list[Check]:
+def checks(host: HostFacts) -> list[Check]:
     """The findings, from the kernel to the tools."""
     return [
         _kernel(host),
@@ -50,7 +50,7 @@ NEEDED = {
 version tells little: Enterprise Linux 9 calls itself 5.14."""
 
 
-def _kernel(host: Host) -> Check:
+def _kernel(host: HostFacts) -> Check:
     """Does the kernel have what the programs call, by its own type information?"""
     btf = host.read(BTF)
     if btf is None:
@@ -65,7 +65,7 @@ def _kernel(host: Host) -> Check:
     )
 
 
-def _calls(host: Host) -> Check:
+def _calls(host: HostFacts) -> Check:
     """Does the kernel answer bpf(), which containers' seccomp profiles refuse?"""
     name = "bpf()"
     if host.libbpf_version() is None or "CAP_SYS_ADMIN" not in host.capabilities:
@@ -78,7 +78,7 @@ def _calls(host: Host) -> Check:
     return Check(name, "ok", "answered")
 
 
-def _btf(host: Host) -> Check:
+def _btf(host: HostFacts) -> Check:
     return needed(
         "BTF",
         host.exists(BTF),
@@ -88,7 +88,7 @@ def _btf(host: Host) -> Check:
     )
 
 
-def _skipping(host: Host) -> Check:
+def _skipping(host: HostFacts) -> Check:
     """Does the kernel run every call of a congestion control in BPF?"""
     btf = host.read(BTF)
     if btf is None:
@@ -113,7 +113,7 @@ def _skipping(host: Host) -> Check:
     )
 
 
-def _counting(host: Host) -> Check:
+def _counting(host: HostFacts) -> Check:
     """Is the kernel known to be without the fault that attaching meets?"""
     name = "CVE-2026-74714"
     warning = may_miscount(host.kernel, host.read("/proc/sys/kernel/version") or "")
@@ -123,7 +123,7 @@ def _counting(host: Host) -> Check:
     return Check(name, "warning", found, as_fix(fix))
 
 
-def _jit(host: Host) -> Check:
+def _jit(host: HostFacts) -> Check:
     value = host.read("/proc/sys/net/core/bpf_jit_enable")
     if value is None:
         return Check("JIT", "unknown", "net.core.bpf_jit_enable is readable only by root")
@@ -136,7 +136,7 @@ def _jit(host: Host) -> Check:
     )
 
 
-def _bpffs(host: Host) -> Check:
+def _bpffs(host: HostFacts) -> Check:
     return needed(
         "bpffs",
         host.mounts.get(BPFFS) == "bpf",
@@ -146,7 +146,7 @@ def _bpffs(host: Host) -> Check:
     )
 
 
-def _network(host: Host) -> Check:
+def _network(host: HostFacts) -> Check:
     """The list of congestion controls allowed to everybody can be changed by the host's network."""
     name = "host network"
     try:
@@ -163,7 +163,7 @@ def _network(host: Host) -> Check:
     )
 
 
-def _lockdown(host: Host) -> Check:
+def _lockdown(host: HostFacts) -> Check:
     if host.lockdown == "confidentiality":
         return Check(
             "lockdown",
@@ -174,7 +174,7 @@ def _lockdown(host: Host) -> Check:
     return Check("lockdown", "ok", host.lockdown or "the kernel reports none")
 
 
-def clang(host: Host) -> Check:
+def clang(host: HostFacts) -> Check:
     """Return whether a clang compiles BPF programs here."""
     # clang 13 is the first to write type information for the kernel functions a program calls.
     clang = os.environ.get("CLANG") or "clang"
@@ -203,14 +203,14 @@ def _shipped() -> Check:
     return Check("programs", "ok", "this package has them compiled; no compiler is needed")
 
 
-def _libbpf_headers(host: Host) -> Check:
+def _libbpf_headers(host: HostFacts) -> Check:
     header = "/usr/include/bpf/bpf_helpers.h"
     return needed(
         "libbpf headers", host.exists(header), header, f"no {header}", install("libbpf-dev")
     )
 
 
-def libbpf(host: Host) -> Check:
+def libbpf(host: HostFacts) -> Check:
     """Return whether libbpf.so.1 can be loaded."""
     number = host.libbpf_version()
     return needed(

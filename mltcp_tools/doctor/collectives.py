@@ -6,7 +6,7 @@ from __future__ import annotations
 from mltcp_tools.base.installation import how_to_bring
 from mltcp_tools.collectives import PACKAGES
 from mltcp_tools.doctor import bpf
-from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.host import HostFacts
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, as_fix, install, needed
 
@@ -14,7 +14,7 @@ _XDP_BYTES = (5, 18)
 """Since then XDP programs read and write frames by a helper, however large these are."""
 
 
-def checks(host: Host) -> list[Check]:
+def checks(host: HostFacts) -> list[Check]:
     """The findings: what the aggregator needs, then what a worker needs."""
     return [
         _kernel(host),
@@ -26,7 +26,7 @@ def checks(host: Host) -> list[Check]:
     ]
 
 
-def _kernel(host: Host) -> Check:
+def _kernel(host: HostFacts) -> Check:
     there = host.kernel_version >= _XDP_BYTES
     return needed(
         "kernel",
@@ -37,7 +37,7 @@ def _kernel(host: Host) -> Check:
     )
 
 
-def _compiler(host: Host) -> Check:
+def _compiler(host: HostFacts) -> Check:
     found = host.which("gcc") or host.which("cc")
     return needed(
         "C compiler",
@@ -48,12 +48,12 @@ def _compiler(host: Host) -> Check:
     )
 
 
-def _packages(host: Host) -> list[Check]:
+def _packages(host: HostFacts) -> list[Check]:
     """torch, and what plans the trees of `adaptive`."""
     return [_package(host, name) for name in PACKAGES]
 
 
-def _package(host: Host, name: str) -> Check:
+def _package(host: HostFacts, name: str) -> Check:
     if not host.live:
         return Check(name, "unknown", "not tested")
     result = host.python_says(f"import importlib.metadata as m; print(m.version({name!r}))")

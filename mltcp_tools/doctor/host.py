@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Facts read off a host: files under /proc and /sys, tools, capabilities, kernel options.
 
-Everything here only looks. `Host(root)` reads files below `root`, so that tests can hand it a
+Everything here only looks. `HostFacts(root)` reads files below `root`, so that tests can hand it a
 made-up tree; such a host is not live: it runs no command and makes no system call.
 """
 
@@ -26,14 +26,14 @@ _ADMIN_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # tools live here that a plain 
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """The outcome of a command: its exit code and both outputs as one text."""
 
     code: int
     output: str
 
 
-class Host:
+class HostFacts:
     """The host whose files are below `root`; live if that is the machine's own root folder."""
 
     def __init__(self, root: str | Path = "/") -> None:
@@ -70,7 +70,7 @@ class Host:
             return None
         return shutil.which(tool, path=f"{os.environ.get('PATH', os.defpath)}:{_ADMIN_PATH}")
 
-    def run(self, command: Sequence[str], timeout_s: float = 20) -> Result | None:
+    def run(self, command: Sequence[str], timeout_s: float = 20) -> CheckResult | None:
         """Run a command that changes nothing; None if it is not there or does not end in time."""
         program = self.which(command[0])
         if program is None:
@@ -86,7 +86,7 @@ class Host:
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
-        return Result(done.returncode, done.stdout.decode(errors="replace").strip())
+        return CheckResult(done.returncode, done.stdout.decode(errors="replace").strip())
 
     @cached_property
     def kernel(self) -> str:
@@ -179,6 +179,6 @@ class Host:
             os.close(write_end)
         return None
 
-    def python_says(self, program: str) -> Result | None:
+    def python_says(self, program: str) -> CheckResult | None:
         """Run a short Python program with this interpreter, so that its imports stay apart."""
         return self.run([sys.executable, "-c", program])

@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 
 from mltcp_tools.base.installation import how_to_bring_module
-from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.host import HostFacts
 from mltcp_tools.doctor.report import Check, as_fix, install
 from mltcp_tools.kernel.backends import module
 from mltcp_tools.kernel.congestion_controls import built_on
 
 
-def checks(host: Host) -> list[Check]:
+def checks(host: HostFacts) -> list[Check]:
     """The findings, from loading to signing; of building only where that would help."""
     found = _module(host)
     if refused := _refusal(host):
@@ -27,7 +27,7 @@ def checks(host: Host) -> list[Check]:
 _LOADING = "module loading"
 
 
-def _refusal(host: Host) -> tuple[str, str] | None:
+def _refusal(host: HostFacts) -> tuple[str, str] | None:
     """Say why no module whatever can be loaded from here, and what to do; None where one may be."""
     if _is_loaded(host):
         return None
@@ -42,15 +42,15 @@ def _refusal(host: Host) -> tuple[str, str] | None:
     return None
 
 
-def _is_root(host: Host) -> bool:
+def _is_root(host: HostFacts) -> bool:
     return re.search(r"^Uid:\s+\d+\s+0\s", host.read("/proc/self/status") or "", re.M) is not None
 
 
-def _is_loaded(host: Host) -> bool:
+def _is_loaded(host: HostFacts) -> bool:
     return host.exists(f"/sys/module/{module.NAME}")
 
 
-def _loading(host: Host) -> Check:
+def _loading(host: HostFacts) -> Check:
     name = _LOADING
     if _is_loaded(host):
         return Check(name, "ok", f"{module.NAME} is loaded")
@@ -61,7 +61,7 @@ def _loading(host: Host) -> Check:
     return Check(name, "ok", "possible")
 
 
-def _module(host: Host) -> Check:
+def _module(host: HostFacts) -> Check:
     """In the kernel, installed for it, or built for it among the sources."""
     name = "tcp_mltcp"
     build = _advice(host)
@@ -79,7 +79,7 @@ def _module(host: Host) -> Check:
     return Check(name, "ok", f"{path}, not installed")
 
 
-def _advice(host: Host) -> str:
+def _advice(host: HostFacts) -> str:
     """Return what to do for a module that fits, as far as this host can do it."""
     if _refusal(host) or not _can_be_signed(host):
         return "Use the BPF backend: mltcp load --backend bpf"
@@ -87,7 +87,7 @@ def _advice(host: Host) -> str:
     return as_fix(f"{first}{how_to_bring_module(signed=bool(_demands_signature(host)))}")
 
 
-def _build_folder(host: Host) -> str:
+def _build_folder(host: HostFacts) -> str:
     return f"/lib/modules/{host.kernel}/build"
 
 
@@ -100,7 +100,7 @@ def _building(name: str, tools: bool, there: bool, found: str, lacking: str, fix
     return Check(name, "missing", lacking, fix)
 
 
-def _headers(host: Host, there: bool) -> Check:
+def _headers(host: HostFacts, there: bool) -> Check:
     folder = _build_folder(host)
     package = f"linux-headers-{host.kernel}"
     fix = (
@@ -117,7 +117,7 @@ def _headers(host: Host, there: bool) -> Check:
     )
 
 
-def _compiler(host: Host, there: bool) -> Check:
+def _compiler(host: HostFacts, there: bool) -> Check:
     name = "make and gcc"
     if not host.live:
         return Check(name, "unknown", "not tested")
@@ -132,7 +132,7 @@ def _compiler(host: Host, there: bool) -> Check:
     )
 
 
-def bases(host: Host) -> list[Check]:
+def bases(host: HostFacts) -> list[Check]:
     """The kernel's own algorithms that others build on; a backend does without those not there."""
     available = host.words("/proc/sys/net/ipv4/tcp_available_congestion_control")
     if not available:
@@ -155,7 +155,7 @@ def bases(host: Host) -> list[Check]:
     return found
 
 
-def _demands_signature(host: Host) -> list[str]:
+def _demands_signature(host: HostFacts) -> list[str]:
     """Return the reasons why the kernel takes only signed modules; none where it takes any."""
     reasons = []
     if host.secure_boot:
@@ -168,12 +168,12 @@ def _demands_signature(host: Host) -> list[str]:
     return reasons
 
 
-def _can_be_signed(host: Host) -> bool:
+def _can_be_signed(host: HostFacts) -> bool:
     """Return whether a module built here can come to be accepted: keys are enrolled in EFI's."""
     return not _demands_signature(host) or host.exists("/sys/firmware/efi")
 
 
-def _signing(host: Host) -> Check:
+def _signing(host: HostFacts) -> Check:
     reasons = _demands_signature(host)
     if not reasons:
         return Check("signing", "ok", "not needed on this host")

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.host import HostFacts
 from mltcp_tools.doctor.report import Check, needed
 
 
-def capabilities(host: Host, wanted: set[str]) -> Check:
+def capabilities(host: HostFacts, wanted: set[str]) -> Check:
     """Compare what is effective with `wanted`, a subset of `host.CAPABILITIES`."""
     has = set(host.capabilities)
     if "CAP_SYS_ADMIN" in has:  # the older capability includes these newer ones

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.host import HostFacts
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, State, install
 from mltcp_tools.kernel.congestion_controls import STANDARD, built_on
@@ -75,7 +75,7 @@ PARTS = [
 ]
 
 
-def checks(host: Host) -> list[Check]:
+def checks(host: HostFacts) -> list[Check]:
     """The findings, from namespaces to the settings that change results."""
     return [
         capabilities(host, {"CAP_SYS_ADMIN", "CAP_NET_ADMIN"}),
@@ -86,7 +86,7 @@ def checks(host: Host) -> list[Check]:
     ]
 
 
-def _namespaces(host: Host) -> Iterable[Check]:
+def _namespaces(host: HostFacts) -> Iterable[Check]:
     """Try namespaces, links and queueing disciplines where no trace of that is left.
 
     What would make the kernel load a module is not tried; that the module is on disk will do.
@@ -130,7 +130,7 @@ def _not_in_kernel(name: str, state: State, use: str, option: str) -> Check:
     )
 
 
-def _congestion_controls(host: Host) -> Iterable[Check]:
+def _congestion_controls(host: HostFacts) -> Iterable[Check]:
     available = host.words("/proc/sys/net/ipv4/tcp_available_congestion_control")
     allowed = host.words("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
     default = host.read("/proc/sys/net/ipv4/tcp_congestion_control")
@@ -171,7 +171,7 @@ def _processors() -> Check:
     )
 
 
-def _quiet(host: Host) -> Check:
+def _quiet(host: HostFacts) -> Check:
     """Return whether anything else works on this host now: what disturbs a run."""
     if not host.live:
         return Check("quiet", "unknown", "not tested")

@@ -6,14 +6,14 @@ from __future__ import annotations
 from mltcp_tools.base.units import counted, format_bytes, format_rate, format_seconds
 from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.analysis.bootstrap import Estimate
-from mltcp_tools.lab.analysis.result import Result, ScheduleResult, VariantResult
+from mltcp_tools.lab.analysis.result import RunResult, ScheduleResult, VariantResult
 from mltcp_tools.lab.analysis.soundness import host_limits
 from mltcp_tools.lab.analysis.undisturbed import INSTEAD
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 
 
-def headline(result: Result, links: list[Link]) -> list[str]:
+def headline(result: RunResult, links: list[Link]) -> list[str]:
     """Sentences on a result: conditions, finding, distance from the bound, and how far to trust it.
 
     links: the bottlenecks. Where no variant was measured, one sentence that says so.
@@ -30,7 +30,7 @@ def headline(result: Result, links: list[Link]) -> list[str]:
     ]
 
 
-def shown_variant(result: Result) -> str | None:
+def shown_variant(result: RunResult) -> str | None:
     """The variant that the sentences are about: the first of MLTCP's, else the first but the
     baseline, each preferably one that can be compared."""
     variants, baseline = result.variants, result.baseline
@@ -61,7 +61,7 @@ def _link(link: Link) -> str:
     return f"{format_rate(link.rate)} with a queue of {format_bytes(link.queue)}{delay}"
 
 
-def _seen(result: Result, variant: str, baseline: str) -> str:
+def _seen(result: RunResult, variant: str, baseline: str) -> str:
     entry, base = result.variants[variant], result.variants[baseline]
     sentence = f"Under {variant} an iteration took {_mean(entry)} on average"
     if variant == baseline:
@@ -104,7 +104,7 @@ def _p99(entry: VariantResult, base: VariantResult, base_name: str) -> str:
     return f". Its 99th percentile was {_time(own)}, {how} that of {base_name}"
 
 
-def _possible(result: Result, variant: str) -> str:
+def _possible(result: RunResult, variant: str) -> str:
     entry, bound = result.variants[variant], result.schedules.get("bound")
     if not bound:
         return "The bound is unknown, so no captured gain is given."
@@ -122,7 +122,7 @@ def _possible(result: Result, variant: str) -> str:
     return f"{sentence}; {variant} captured {_percent(gain.value)} of that gain{between}."
 
 
-def _trust(result: Result, variant: str, baseline: str) -> str:
+def _trust(result: RunResult, variant: str, baseline: str) -> str:
     discarded = [
         name for name in dict.fromkeys((variant, baseline)) if not comparable(result.variants[name])
     ]

@@ -213,7 +213,7 @@ class AloneResult(Times):
 
 
 @dataclass(kw_only=True)
-class Result:
+class RunResult:
     """The result of a run."""
 
     schema: Literal["mltcp-result/1"] = "mltcp-result/1"

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from mltcp_tools.base.units import counted
 from mltcp_tools.lab.analysis.bootstrap import MIN_ROOM
 from mltcp_tools.lab.analysis.isolated import Isolated, findings, measured_once
-from mltcp_tools.lab.analysis.result import Result, VariantResult
+from mltcp_tools.lab.analysis.result import RunResult, VariantResult
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 from mltcp_tools.lab.runs.run import Run
@@ -98,7 +98,7 @@ def _sends_less(run: Run, variant: str) -> bool:
     )
 
 
-def warnings_of(run: Run, result: Result) -> list[str]:
+def warnings_of(run: Run, result: RunResult) -> list[str]:
     """Sentences on a busy host, jobs that lose much alone, and the like; the testbed's own first.
 
     The result's own warnings needn't be filled in yet.
@@ -136,7 +136,7 @@ def host_limits(entry: VariantResult) -> bool:
     return busiest is not None and busiest >= FULL_CORE and sending is not None and sending < FILLS
 
 
-def _full_core(result: Result) -> list[str]:
+def _full_core(result: RunResult) -> list[str]:
     return [
         f"In variant {variant} a CPU was {entry.disturbance.busiest:.0%} busy, and the jobs filled"
         f" {entry.link.sending:.0%} of the link while any of them sent ({FILLS:.0%} is required):"
@@ -146,7 +146,7 @@ def _full_core(result: Result) -> list[str]:
     ]
 
 
-def _skipped(result: Result) -> list[str]:
+def _skipped(result: RunResult) -> list[str]:
     return [
         f"In variant {variant} this kernel skipped BPF programs at least"
         f" {counted(entry.disturbance.skipped, 'time')}: each time a flow may have sent a burst"
@@ -156,7 +156,7 @@ def _skipped(result: Result) -> list[str]:
     ]
 
 
-def _no_room(result: Result) -> list[str]:
+def _no_room(result: RunResult) -> list[str]:
     bound = result.schedules.get("bound")
     baseline = result.variants.get(result.baseline or "")
     if not bound or not baseline:
@@ -184,7 +184,7 @@ def _no_jitter(run: Run) -> list[str]:
     return []
 
 
-def _few(result: Result) -> list[str]:
+def _few(result: RunResult) -> list[str]:
     few = []
     for variant, entry in result.variants.items():
         times_of_jobs = [job.iteration_s for job in entry.jobs.values()]
@@ -198,7 +198,7 @@ def _few(result: Result) -> list[str]:
     ]
 
 
-def _undetected(result: Result) -> list[str]:
+def _undetected(result: RunResult) -> list[str]:
     sentences = []
     for variant, entry in result.variants.items():
         seen = entry.events_per_burst
@@ -210,7 +210,7 @@ def _undetected(result: Result) -> list[str]:
     return sentences
 
 
-def _missed_slots(result: Result) -> list[str]:
+def _missed_slots(result: RunResult) -> list[str]:
     sentences = []
     for variant, entry in result.variants.items():
         realigned = entry.plan.realigned if entry.plan else None

@@ -21,7 +21,7 @@ from mltcp_tools.lab.analysis.result import (
     Interleaved,
     JobResult,
     LinkResult,
-    Result,
+    RunResult,
     ScheduleResult,
     Times,
     VariantResult,
@@ -33,13 +33,13 @@ from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run
 
 
-def summarise(run: Run) -> Result:
+def summarise(run: Run) -> RunResult:
     """The result of a run."""
     quiet = undisturbed(run)
     return summarise_with(quiet, make_reference(quiet.run))
 
 
-def summarise_with(quiet: Quiet, reference: Reference) -> Result:
+def summarise_with(quiet: Quiet, reference: Reference) -> RunResult:
     """`summarise` for a run and its reference that were made already."""
     run = quiet.run
     tables = {
@@ -75,7 +75,7 @@ def summarise_with(quiet: Quiet, reference: Reference) -> Result:
         variants[variant].captured_gain = gain
     if not wrong and run.baseline not in quiet.discarded:
         _gains_of_schedules(schedules, variants.get(run.baseline or ""))
-    result = Result(
+    result = RunResult(
         run=run.path.resolve().name,
         experiment=run.experiment.document,
         environment=run.environment,

@@ -29,7 +29,7 @@ _LEAST_WEIGHT = 1e-6
 
 
 @dataclass(frozen=True)
-class Progress:
+class CoflowProgress:
     """The inputs of CoInNetFlow's weights.
 
     remaining: share of the coflow's bytes that is still to be sent, 0 to 1.
@@ -43,7 +43,7 @@ class Progress:
     idle_s: float = 0.0
 
 
-def weight(weighting: str, progress: Progress) -> float:
+def weight(weighting: str, progress: CoflowProgress) -> float:
     """A coflow's weight, above 0; the larger, the earlier (Ho's simulator of CoInNetFlow, 2023).
 
     weighting: one of WEIGHTS; 1 for `none`.

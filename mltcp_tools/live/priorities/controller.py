@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from mltcp_tools.live.priorities.coflows import Progress, bssi, levels, weight
-from mltcp_tools.live.priorities.maps import Burst, KnownJob, Maps
+from mltcp_tools.live.priorities.coflows import CoflowProgress, bssi, levels, weight
+from mltcp_tools.live.priorities.maps import KnownJob, Maps, PriorityBurst
 
 WAKE_S = 0.1
 """Between signs of life, and looks at what no event tells: progress changes some weights."""
 
 
 def order(
-    jobs: Mapping[int, KnownJob], bursts: Mapping[int, Burst], weighting: str, now_ns: int
+    jobs: Mapping[int, KnownJob], bursts: Mapping[int, PriorityBurst], weighting: str, now_ns: int
 ) -> list[int]:
     """The jobs whose bursts go on, in Sincronia's order, first to last.
 
@@ -31,14 +31,14 @@ def order(
         size = known.bytes or burst.before or burst.sent
         left = max(1, size - burst.sent)
         demands.append(dict.fromkeys(known.ports, float(left)))
-        progress = Progress(
+        progress = CoflowProgress(
             remaining=left / max(size, left), idle_s=(now_ns - burst.began_ns) * 1e-9
         )
         weights.append(weight(weighting, progress))
     return [going[place] for place in bssi(demands, weights)]
 
 
-def _goes_on(known: KnownJob, burst: Burst, now_ns: int) -> bool:
+def _goes_on(known: KnownJob, burst: PriorityBurst, now_ns: int) -> bool:
     return burst.active and now_ns - burst.last_ns <= known.gap_ns
 
 
@@ -51,7 +51,7 @@ class Known(Protocol):
         """All jobs."""
         ...
 
-    def burst(self, job: int) -> Burst | None:
+    def burst(self, job: int) -> PriorityBurst | None:
         """Return the progress of a job, None before its first packet."""
         ...
 

@@ -17,12 +17,12 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.host.peers import PeerProgram
 from mltcp_tools.live.priorities.controller import WAKE_S, Controller
 from mltcp_tools.live.priorities.host_side import state_from
-from mltcp_tools.live.priorities.maps import Burst, KnownJob
+from mltcp_tools.live.priorities.maps import KnownJob, PriorityBurst
 
 _END_S = 5.0
 
 
-class Host:
+class PriorityHost:
     """A host, and the process that serves its maps. command: what starts that, by ssh mostly. base:
     added to the ids of its jobs, so that they are others than those of other hosts."""
 
@@ -30,7 +30,7 @@ class Host:
         self.name = name
         self._base = base
         self.jobs: dict[int, KnownJob] = {}
-        self.bursts: dict[int, Burst] = {}
+        self.bursts: dict[int, PriorityBurst] = {}
         self.gone = False
         self._peer = PeerProgram(command)
 
@@ -66,7 +66,7 @@ class Host:
 class Hosts:
     """The jobs of all hosts, as the controller finds those of one in its maps."""
 
-    def __init__(self, hosts: Sequence[Host]) -> None:
+    def __init__(self, hosts: Sequence[PriorityHost]) -> None:
         self._hosts = hosts
 
     def jobs(self) -> dict[int, KnownJob]:
@@ -83,13 +83,13 @@ class Hosts:
             tuple(sorted({port for each in found for port in each.ports})),
         )
 
-    def burst(self, job: int) -> Burst | None:
+    def burst(self, job: int) -> PriorityBurst | None:
         """Return the progress of the job: in its burst as long as it is so on some host."""
         found = [host.bursts[job] for host in self._hosts if job in host.bursts]
         if not found:
             return None
         going = [each for each in found if each.active] or found
-        return Burst(
+        return PriorityBurst(
             sent=sum(each.sent for each in found),
             began_ns=min(each.began_ns for each in going),
             last_ns=max(each.last_ns for each in going),
@@ -103,7 +103,7 @@ class Hosts:
 
 
 def run_hub(
-    hosts: Sequence[Host],
+    hosts: Sequence[PriorityHost],
     weighting: str,
     count: int,
     stopped: Callable[[], bool],
@@ -121,6 +121,6 @@ def run_hub(
             host.tell(levels)
 
 
-def _speaking(hosts: Iterable[Host]) -> list[Host]:
+def _speaking(hosts: Iterable[PriorityHost]) -> list[PriorityHost]:
     ready, _, _ = select.select(list(hosts), [], [], WAKE_S)
     return ready

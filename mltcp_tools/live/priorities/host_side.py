@@ -25,7 +25,7 @@ from typing import Any
 
 from mltcp_tools.kernel.host.peers import Lines
 from mltcp_tools.live.priorities.controller import WAKE_S
-from mltcp_tools.live.priorities.maps import Burst, KnownJob, Maps
+from mltcp_tools.live.priorities.maps import KnownJob, Maps, PriorityBurst
 
 
 def serve_maps(folder: Path, incoming: int, outgoing: int, stopped: Callable[[], bool]) -> None:
@@ -84,14 +84,14 @@ def state_of(maps: Maps) -> dict[str, Any]:
 
 def state_from(
     message: dict[str, Any], now_ns: int
-) -> tuple[dict[int, KnownJob], dict[int, Burst]]:
+) -> tuple[dict[int, KnownJob], dict[int, PriorityBurst]]:
     """Return the state that state_of() made a message of, on the clock that says now_ns."""
     jobs = {
         int(job): KnownJob(size, gap_ns, tuple(ports))
         for job, (size, gap_ns, ports) in message["jobs"].items()
     }
     bursts = {
-        int(job): Burst(sent, now_ns - began, now_ns - last, before, number, bool(active))
+        int(job): PriorityBurst(sent, now_ns - began, now_ns - last, before, number, bool(active))
         for job, (sent, began, last, before, number, active) in message["bursts"].items()
     }
     return jobs, bursts

@@ -33,7 +33,7 @@ class KnownJob:
 
 
 @dataclass(frozen=True)
-class Burst:
+class PriorityBurst:
     """The progress of a job; see struct mltcp_priority_burst."""
 
     sent: int
@@ -104,13 +104,13 @@ class Maps:
                 found[_U32.unpack(key)[0]] = KnownJob(size, gap_ns, ports)
         return found
 
-    def burst(self, job: int) -> Burst | None:
+    def burst(self, job: int) -> PriorityBurst | None:
         """Return the progress of a job, None before its first packet."""
         value = self._bursts.get(_U32.pack(job))
         if value is None:
             return None
         sent, began_ns, last_ns, before, number, active = BURST.unpack(value)
-        return Burst(sent, began_ns, last_ns, before, number, bool(active))
+        return PriorityBurst(sent, began_ns, last_ns, before, number, bool(active))
 
     def set_level(self, job: int, level: int) -> None:
         """Give a job a level, unless it has been forgotten."""

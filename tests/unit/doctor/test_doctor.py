@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from mltcp_tools.cli.main import main
-from mltcp_tools.doctor import Host, diagnose, kmod
-from mltcp_tools.doctor.host import Result
+from mltcp_tools.doctor import HostFacts, diagnose, kmod
+from mltcp_tools.doctor.host import CheckResult
 from mltcp_tools.doctor.report import PURPOSES, Check, Diagnosis
 from mltcp_tools.kernel.backends import module
 
@@ -79,7 +79,7 @@ def host(tmp_path):
             path = tmp_path / name.lstrip("/")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return Host(tmp_path)
+        return HostFacts(tmp_path)
 
     return make
 
@@ -178,7 +178,7 @@ def test_other_network_namespace_is_told_by_the_read_only_list(host):
     assert find(diagnose(made), "bpf", "host network").state == "ok"
 
 
-class Answering(Host):
+class Answering(HostFacts):
     """A made-up host whose commands answer with given texts."""
 
     def __init__(self, root, answers):
@@ -187,7 +187,7 @@ class Answering(Host):
 
     def run(self, command, timeout_s=20):
         answer = self.answers.get(" ".join(command[:2]))
-        return None if answer is None else Result(0, answer)
+        return None if answer is None else CheckResult(0, answer)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_built_module_must_be_for_this_kernel(tmp_path, monkeypatch, vermagic,
 
 
 def test_empty_tree_has_no_traceback(tmp_path):
-    diagnosis = diagnose(Host(tmp_path))
+    diagnosis = diagnose(HostFacts(tmp_path))
     assert not diagnosis.ready
     assert "kernel" in diagnosis.as_text(80)
 

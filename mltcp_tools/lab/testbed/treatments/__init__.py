@@ -22,7 +22,7 @@ from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed.treatments.base import (
     BuiltNetwork,
     Context,
-    Treatment,
+    TestbedTreatment,
     TreatmentSession,
 )
 from mltcp_tools.lab.testbed.treatments.mltcp import MltcpTreatment
@@ -33,7 +33,7 @@ from mltcp_tools.lab.testbed.treatments.time_shifts import TimeShiftsTreatment
 MLTCP = "mltcp"
 """The treatment of variants whose congestion control is one of MLTCP's; it has no settings."""
 
-KINDS: dict[str, type[Treatment]] = {
+KINDS: dict[str, type[TestbedTreatment]] = {
     MLTCP: MltcpTreatment,
     TimeShiftSettings.name: TimeShiftsTreatment,
     RatesSettings.name: RatesTreatment,

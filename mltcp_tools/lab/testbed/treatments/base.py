@@ -99,7 +99,7 @@ class TreatmentSession:
         """
 
 
-class Treatment:
+class TestbedTreatment:
     """One kind of treatment for a whole run. Only those that some variant of it has are made."""
 
     across: ClassVar[bool] = False

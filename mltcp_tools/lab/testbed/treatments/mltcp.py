@@ -12,10 +12,10 @@ from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.experiments.tasks import ClientTask
 from mltcp_tools.lab.experiments.variants import Variant
 from mltcp_tools.lab.testbed.backend import VariantJobs, describe, use_backend
-from mltcp_tools.lab.testbed.treatments.base import Context, Treatment, TreatmentSession
+from mltcp_tools.lab.testbed.treatments.base import Context, TestbedTreatment, TreatmentSession
 
 
-class MltcpTreatment(Treatment):
+class MltcpTreatment(TestbedTreatment):
     """Variants whose congestion control is one of MLTCP's. The backend also serves neighbours."""
 
     across: ClassVar[bool] = True

@@ -27,7 +27,7 @@ from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes,
 from mltcp_tools.lab.testbed.treatments.base import (
     BuiltNetwork,
     Context,
-    Treatment,
+    TestbedTreatment,
     TreatmentSession,
 )
 from mltcp_tools.live.priorities.coflows import LEVELS
@@ -35,7 +35,7 @@ from mltcp_tools.live.priorities.live import controller
 from mltcp_tools.live.priorities.maps import KnownJob, Maps
 
 
-class PrioritiesTreatment(Treatment):
+class PrioritiesTreatment(TestbedTreatment):
     """Variants whose jobs have priorities by the order of their bursts."""
 
     def load(self, stack: contextlib.ExitStack) -> None:

@@ -21,7 +21,7 @@ from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, burst_bytes
 from mltcp_tools.lab.testbed.treatments.base import (
     BuiltNetwork,
     Context,
-    Treatment,
+    TestbedTreatment,
     TreatmentSession,
 )
 
@@ -30,7 +30,7 @@ COUNTS = ("heard", "lost")
 """enum mltcp_feedback_count of bpf/mltcp_feedback.bpf.h."""
 
 
-class RatesTreatment(Treatment):
+class RatesTreatment(TestbedTreatment):
     """Variants of mltcp_int with feedback, from the network or by the hosts' own round trips."""
 
     def begin(self, variant: Variant) -> RatesSession:

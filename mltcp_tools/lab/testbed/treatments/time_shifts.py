@@ -17,10 +17,10 @@ from mltcp_tools.lab.planning.variants import (
     with_time_shift,
     write_plans,
 )
-from mltcp_tools.lab.testbed.treatments.base import Context, Treatment, TreatmentSession
+from mltcp_tools.lab.testbed.treatments.base import Context, TestbedTreatment, TreatmentSession
 
 
-class TimeShiftsTreatment(Treatment):
+class TimeShiftsTreatment(TestbedTreatment):
     """Variants whose jobs keep to planned time shifts; the plans are made after the jobs' first
     isolated runs."""
 

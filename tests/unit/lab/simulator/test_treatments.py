@@ -18,7 +18,7 @@ from mltcp_tools.lab.simulator.library import simulate
 from mltcp_tools.lab.simulator.modelled import modelled
 from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
 from mltcp_tools.lab.simulator.variants import simulate_variant
-from mltcp_tools.live.priorities.coflows import WEIGHTS, Progress, bssi
+from mltcp_tools.live.priorities.coflows import WEIGHTS, CoflowProgress, bssi
 from mltcp_tools.live.priorities.coflows import weight as coflow_weight
 
 EXPERIMENT = """\
@@ -114,7 +114,7 @@ def test_the_order_is_sincronias(weight: int) -> None:
     link = SimulatedLink(200e6, 100_000, 1e-4)
     done = simulate(link, jobs, seed=1, priorities=priorities)
     ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
-    weights = [coflow_weight(WEIGHTS[weight], Progress(remaining=1.0)) for _ in sizes]
+    weights = [coflow_weight(WEIGHTS[weight], CoflowProgress(remaining=1.0)) for _ in sizes]
     order = bssi([{"link": float(size)} for size in sizes], weights)
     assert sorted(range(3), key=ends.__getitem__) == order
 

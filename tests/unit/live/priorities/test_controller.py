@@ -6,15 +6,15 @@ from __future__ import annotations
 import pytest
 
 from mltcp_tools.live.priorities.controller import order
-from mltcp_tools.live.priorities.maps import Burst, KnownJob
+from mltcp_tools.live.priorities.maps import KnownJob, PriorityBurst
 
 MS = 1_000_000
 NOW = 1000 * MS
 JOB = KnownJob(bytes=1_000_000, gap_ns=50 * MS)
 
 
-def burst(sent: int, began_ms: int = 900, last_ms: int = 999, active: bool = True) -> Burst:
-    return Burst(sent, began_ms * MS, last_ms * MS, 0, 1, active)
+def burst(sent: int, began_ms: int = 900, last_ms: int = 999, active: bool = True) -> PriorityBurst:
+    return PriorityBurst(sent, began_ms * MS, last_ms * MS, 0, 1, active)
 
 
 def test_the_burst_with_least_left_goes_first() -> None:
@@ -42,7 +42,7 @@ def test_jobs_that_do_not_send_have_no_place() -> None:
 
 def test_a_size_that_nobody_told_is_that_of_the_burst_before() -> None:
     unknown = KnownJob(bytes=0, gap_ns=50 * MS)
-    bursts = {1: Burst(300_000, 900 * MS, NOW, 400_000, 2, True), 2: burst(800_000)}
+    bursts = {1: PriorityBurst(300_000, 900 * MS, NOW, 400_000, 2, True), 2: burst(800_000)}
     assert order({1: unknown, 2: JOB}, bursts, "none", NOW) == [1, 2]
 
 
