@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import click
@@ -154,15 +153,6 @@ def bench(
             f"A sum was wrong, or not the same at all ranks: {first['algorithm']} at"
             f" {format_bytes(first['bytes'])}."
         )
-
-
-@command.command(epilog=examples("mltcp collectives table four-ranks.json eight-ranks.json"))
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-def table(files: tuple[Path, ...]) -> None:
-    """Print one page in Markdown of what `bench --namespaces --json` wrote to FILES."""
-    from mltcp_tools.lab.collectives.bench_table import for_results, read
-
-    click.echo(for_results({file.stem: read(file) for file in files}), nl=False)
 
 
 def _as_rank(plan: Any) -> list[dict[str, Any]]:

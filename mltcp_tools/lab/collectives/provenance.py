@@ -39,12 +39,3 @@ def made() -> dict[str, Any]:
         "cpu_model": cpu_model(),
         "kernel": platform.release(),
     }
-
-
-def sentence(made: dict[str, Any]) -> str:
-    """Say how a table came about."""
-    return (
-        f"Measured by `{made['command']}`, {made['date']}; mltcp-tools {made['mltcp-tools']},"
-        f" collectives {made['collectives']}. {made['cpus']} CPUs ({made['cpu_model']}), kernel"
-        f" {made['kernel']}."
-    )

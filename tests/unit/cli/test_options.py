@@ -96,7 +96,6 @@ def test_what_is_shown_is_there_for_programs_too() -> None:
         "lab priorities",
         "lab emulate server",
     }
-    others |= {"collectives table"}
     for words, command in COMMANDS.items():
         assert words in others or "--json" in options(command), f"mltcp {words}"
 

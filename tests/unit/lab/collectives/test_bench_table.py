@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.collective_results import for_results, read
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.lab.collectives.bench_table import SCHEMA, for_results, read
+from mltcp_tools.lab.collectives.bench_table import SCHEMA
 from mltcp_tools.lab.collectives.provenance import made, version
 
 
@@ -40,8 +41,8 @@ def test_a_table_says_what_made_it() -> None:
     page = for_results({"now": document(by), "before": document(by | {"collectives": "0123abcd"})})
     assert f"`{by['command']}`" in page
     assert f"collectives {version()}. {by['cpus']} CPUs" in page
-    assert "ran 0.40 ns for a byte" in page
-    assert "that is 20 Gbit/s for a core." in page
+    assert "took 0.40 ns of CPU time for each byte" in page
+    assert "(forwarding included): 20 Gbit/s per core." in page
     assert "| 2 Gbit/s | 1.48 (1.40 to 1.50) | 1.47 | 1.50 |" in page
     assert "collectives 0123abcd." in page
 
