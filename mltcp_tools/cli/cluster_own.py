@@ -69,8 +69,8 @@ def import_(
 
     LOG is what sacct prints (TZ=UTC sacct -aPXD -o
     JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList,Suspended, or sacct -aXD --json), a list
-    of Kueue's workloads, of Volcano's jobs or of plain Jobs (kubectl get … -A -o json), or a CSV
-    with name, submitted, start, end, gpus and, where known, nodes, model, iterations or iteration.
+    of Kueue's workloads or of Volcano's jobs (kubectl get … -A -o json), or a CSV with name,
+    submitted, start, end, gpus and, where known, nodes, model, iterations or iteration.
     The error names all missing inputs at once.
     """
     from mltcp_tools.clusters.own import importing, page

@@ -10,7 +10,7 @@
       {jobs: 200, load: 0.7, models: {vgg16: 1, bert: 2}, gpus: {8: 4, 16: 2}, hours: 2, jitter: 5%}
     seed: 1
     assumed: [uplink]                     # what nobody said of an imported cluster
-    parts: {jobs: 3, gpu_hours: 7.5}      # its jobs on parts of a GPU, which aren't simulated
+    parts: {jobs: 3, gpu_hours: 7.5}      # its jobs that aren't simulated
 
 Of a job that was observed (`took`), `iterations` may be missing, and its model's `compute`: that
 follows then from the iterations of the model's other jobs; see `parse_workload`.
@@ -108,7 +108,7 @@ class Workload:
     fitted: models whose
     computing time nobody gave, and that follows from observed iterations. shared: those where it
     follows from a share of communication. assumed: what nobody said, of ASSUMED. parts: number and
-    GPU hours of jobs on parts of a GPU.
+    GPU hours of jobs that aren't simulated.
     """
 
     topology: Topology
@@ -282,12 +282,16 @@ def _completed(workload: Workload, unknown: Set[str], share: float | None) -> Wo
     the former."""
     topology = workload.topology
     places = [dict(job.placement) or first_servers(job.gpus, topology) for job in workload.jobs]
-    seen: dict[str, list[float]] = defaultdict(list)
+    # Of jobs that send, and of others: inside a server, what is sent counts as computing.
+    sending: dict[str, list[float]] = defaultdict(list)
+    inside: dict[str, list[float]] = defaultdict(list)
     for job, place in zip(workload.jobs, places, strict=True):
         if job.model.name in unknown and job.took_s is not None and not job.guessed:
             each_s = job.took_s / job.iterations
-            computing_s = each_s - sending_s(job.model, place, topology)
-            seen[job.model.name].append(max(LEAST_COMPUTE * each_s, computing_s))
+            sends_s = sending_s(job.model, place, topology)
+            own = sending if sends_s else inside
+            own[job.model.name].append(max(LEAST_COMPUTE * each_s, each_s - sends_s))
+    seen = inside | sending
     jobs: list[ClusterJob] = []
     shared: set[str] = set()
     missing: set[str] = set()

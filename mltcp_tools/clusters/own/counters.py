@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.own.entries import LoggedJob, text_of
 from mltcp_tools.clusters.own.logs import Log
 
@@ -39,8 +40,11 @@ _VIRTUAL = re.compile(
 """Interfaces whose traffic another one has as well, or that never leaves the host."""
 _SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+) (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_COVERED = 0.8
+_COVERED = 0.5
 """Share of a job's time that samples must span."""
+_FEW = 0.1
+"""Share of GPU hours of jobs on several servers, of models without a measured job, up to which
+these jobs are left out."""
 ITERATION_S = 1.0
 """Length that an iteration is taken to have where nothing says it."""
 
@@ -122,6 +126,7 @@ def measured(
     """
     sent: dict[str, list[float]] = defaultdict(list)
     several = [job for job in log.jobs if len(job.placement) > 1]
+    iteration_s = _iterations_s(several)
     for job in several:
         if job.model not in known and not any(
             _meet(job, other) for other in several if other is not job
@@ -132,8 +137,7 @@ def measured(
                 n = len(own)
                 # A ring sends 2 (n - 1) / n of the gradients.
                 each_s = float(np.mean(seen)) / job.took_s * n / (2 * (n - 1))
-                iteration_s = job.took_s / job.iterations if job.iterations else ITERATION_S
-                sent[job.model].append(each_s * iteration_s)
+                sent[job.model].append(each_s * iteration_s.get(job.model, ITERATION_S))
     if not sent:
         raise UsageError(
             "no job of several servers had these to itself while counters were kept; compare the"
@@ -141,14 +145,50 @@ def measured(
         )
     # A second of a job inside one server, which sends nothing, has more than an iteration.
     guessed = {job.name for job in several if job.model in sent and job.iterations is None}
+    assumed = not sent.keys() <= iteration_s.keys()
+    unseen = [job for job in several if job.model not in {*sent, *known}]
+    if sum(job.gpu_hours for job in unseen) <= _FEW * sum(job.gpu_hours for job in several):
+        log = _without(log, unseen)
     jobs = tuple(
-        replace(job, iterations=max(1, round(job.took_s / ITERATION_S)))
+        replace(job, iterations=_count(job, iteration_s.get(job.model, ITERATION_S)))
         if job.name in guessed
         else job
         for job in log.jobs
     )
     models = {name: {"size": f"{max(1, round(np.median(own)))}B"} for name, own in sent.items()}
-    return models, replace(log, jobs=jobs), bool(guessed)
+    return models, replace(log, jobs=jobs), assumed
+
+
+def _iterations_s(jobs: Sequence[LoggedJob]) -> dict[str, float]:
+    """Seconds of an iteration of each model whose jobs have them, in the median."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for job in jobs:
+        if job.iterations:
+            found[job.model].append(job.took_s / job.iterations)
+    return {model: float(np.median(own)) for model, own in found.items()}
+
+
+def _count(job: LoggedJob, iteration_s: float) -> int:
+    return max(1, round(job.took_s / iteration_s))
+
+
+def _without(log: Log, unseen: Sequence[LoggedJob]) -> Log:
+    """The log, with no more than the GPU hours of these jobs."""
+    if not unseen:
+        return log
+    names, hours = {job.name for job in unseen}, sum(job.gpu_hours for job in unseen)
+    models = sorted({job.model for job in unseen})
+    more = f" and {len(models) - 3} more" if len(models) > 3 else ""
+    said = (
+        f"{counted(len(names), 'job')} of models that the counters don't show"
+        f" ({', '.join(models[:3])}{more}) aren't simulated: {hours:,.1f} GPU hours."
+    )
+    return replace(
+        log,
+        jobs=tuple(job for job in log.jobs if job.name not in names),
+        parts=(log.parts[0] + len(names), log.parts[1] + hours),
+        notes=(*log.notes, said),
+    )
 
 
 def _meet(job: LoggedJob, other: LoggedJob) -> bool:

@@ -16,8 +16,8 @@ from mltcp_tools.clusters.workload import ClusterJob, Workload
 @dataclass(frozen=True)
 class Facts:
     """jobs, gpus, hours: how many jobs and GPUs there are, and for how long. gpu_hours: that jobs
-    held, `parts` of them on parts of a GPU. utilisation: their share of all. wait_mean_s,
-    wait_median_s: from submission to start.
+    held, `parts` of them by jobs that aren't simulated. utilisation: their share of all.
+    wait_mean_s, wait_median_s: from submission to start.
 
     Shares of gpu_hours: several: of jobs on several servers; leaves: of those on several leaves, or
     that may be; unplaced: of jobs whose nodes aren't known. several_network, leaves_network: of the
@@ -59,7 +59,8 @@ class Facts:
         ]
         if self.parts:
             found.append(
-                f"{self.parts:,.1f} GPU hours are of jobs on parts of GPUs, which aren't simulated."
+                f"{self.parts:,.1f} GPU hours are of jobs that aren't simulated: on parts of GPUs,"
+                " or of models that counters don't show."
             )
         if self.unplaced:
             found.append(

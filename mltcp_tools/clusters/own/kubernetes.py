@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Jobs from JSON: `kubectl get … -A -o json`, and `sacct --json`.
 
-Read are Workloads of Kueue (v1beta1 and v1beta2), Jobs of Volcano (jobs.batch.volcano.sh) and plain
-Jobs. A Workload's GPUs and nodes are those that were admitted; it has the name of its owner, as
+Read are Workloads of Kueue (v1beta1 and v1beta2) and Jobs of Volcano (jobs.batch.volcano.sh). A
+Workload's GPUs and nodes are those that were admitted; it has the name of its owner, as
 `pytorchjob-bert-3f0a1` belongs to bert.
 """
 
@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.own.entries import Clock, LoggedJob, Reader, Row
+from mltcp_tools.clusters.own.entries import Clock, LeftOutError, LoggedJob, Reader, Row
 from mltcp_tools.clusters.own.tables import sacct, share_of
 
 T = TypeVar("T", dict[str, Any], list[Any], str)
@@ -49,8 +49,8 @@ def documents(text: str, file: str, notes: Counter[str]) -> Iterator[Reader]:
         place = f"{file}: items[{number}]"
         if kind not in ("Workload", "Job"):
             raise UsageError(
-                f"{place}: kind {kind} is no Workload and no Job; list Kueue's workloads, Volcano's"
-                " jobs.batch.volcano.sh, or jobs."
+                f"{place}: kind {kind} is no Workload and no Job; list Kueue's workloads or"
+                " Volcano's jobs.batch.volcano.sh."
             )
         yield lambda p=place, k=kind, i=item: _object(p, k, i, clock, notes)  # type: ignore[misc]
 
@@ -124,7 +124,10 @@ def _object(
     elif "tasks" in _under(place, item, "spec", dict):
         found = _volcano(place, item, clock)
     else:
-        found = _plain(place, item)
+        raise UsageError(
+            f"{place}: is a plain Job, which doesn't say where its pods ran: list Kueue's workloads"
+            " or Volcano's jobs.batch.volcano.sh, or write a CSV."
+        )
     row = Row(place, {**found.times, "name": _name(place, kind, item)}, clock)
     times = row.times("submitted", "start", "end")
     placement: Counter[str] = Counter()
@@ -152,10 +155,15 @@ def _name(place: str, kind: str, item: Mapping[str, Any]) -> str:
 
 def _workload(place: str, item: Mapping[str, Any], notes: Counter[str]) -> _Found:
     inside = f"{place}: status.conditions"
-    at = {}
+    at, off = {}, set()
     for each in _under(place, item, "status.conditions", list):
+        kind = _under(inside, each, "type", str)
         if _under(inside, each, "status", str) == "True":
-            at[_under(inside, each, "type", str)] = _under(inside, each, "lastTransitionTime", str)
+            at[kind] = _under(inside, each, "lastTransitionTime", str)
+        else:
+            off.add(kind)
+    if "Finished" in at and "Admitted" in off:
+        raise LeftOutError("whose start is lost, as Kueue 0.15.0 to 0.15.2 did when a job finished")
     status = _under(place, item, "status", dict)
     earlier = "accumulatedPastExecutionTimeSeconds"
     earlier_s = _count(f"{place}: status", status, earlier, 0)
@@ -236,22 +244,6 @@ def _volcano(place: str, item: Mapping[str, Any], clock: Clock) -> _Found:
         count = _count(where, task, "replicas", 1)
         pods.append(_Pods(count, _gpus_of_pod(where, task)))
     return _Found(times, pods, idle_s)
-
-
-def _plain(place: str, item: Mapping[str, Any]) -> _Found:
-    ended = _under(place, item, "status.completionTime", str)
-    for each in _under(place, item, "status.conditions", list):
-        kind, status = (_under(place, each, name, str) for name in ("type", "status"))
-        if (kind, status) == ("Failed", "True"):
-            ended = ended or _under(place, each, "lastTransitionTime", str)
-    times = {
-        "submitted": _under(place, item, "metadata.creationTimestamp", str),
-        "start": _under(place, item, "status.startTime", str),
-        "end": ended,
-    }
-    spec = _under(place, item, "spec", dict)
-    count = _count(f"{place}: spec", spec, "parallelism", 1)
-    return _Found(times, [_Pods(count, _gpus_of_pod(f"{place}: spec", spec))])
 
 
 def _under(place: str, item: object, path: str, kind: type[T]) -> T:

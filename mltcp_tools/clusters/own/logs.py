@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Jobs from a scheduler's log: Slurm's sacct, lists of Kubernetes objects, a plain CSV.
 
-tables.py reads sacct's tables and CSVs; kubernetes.py reads `sacct --json`, Workloads of Kueue,
-Jobs of Volcano, and plain Jobs. Times are ISO 8601 or seconds since 1970, the same in all of a log.
+tables.py reads sacct's tables and CSVs; kubernetes.py reads `sacct --json`, Workloads of Kueue, and
+Jobs of Volcano. Times are ISO 8601 or seconds since 1970, the same in all of a log.
 Without a zone they count as UTC, which changes nothing but on days on which clocks change.
 
 A log of another form raises a UsageError that names line or entry and field. Entries that can't be
@@ -31,7 +31,7 @@ _LONGEST_S = 20 * 365 * 86_400
 
 @dataclass(frozen=True)
 class Log:
-    """jobs: in the order of submission. parts: number and GPU hours of jobs on parts of a GPU.
+    """jobs: in the order of submission. parts: number and GPU hours of jobs that aren't simulated.
     left_out: reason -> number of jobs. notes: sentences on what the log may lack."""
 
     jobs: tuple[LoggedJob, ...]
@@ -67,7 +67,11 @@ def read_log(path: Path) -> Log:
     jobs = [replace(job, gpus=int(job.gpus)) for job in found if job.gpus == int(job.gpus)]
     if not jobs:
         said = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
-        raise UsageError(f"{path} has no job that ran on GPUs and ended ({said or 'it is empty'}).")
+        hint = " Slurm lists GPUs where AccountingStorageTRES has gres/gpu."
+        raise UsageError(
+            f"{path} has no job that ran on GPUs and ended ({said or 'it is empty'})."
+            + hint * (tables.UNCOUNTED in left_out)
+        )
     _require_near(path, jobs)
     jobs.sort(key=lambda job: (job.submitted_s, job.start_s, job.name))
     models = models_of(job.name for job in jobs)
@@ -122,14 +126,17 @@ def _unlisted(jobs: Sequence[LoggedJob]) -> tuple[str, ...]:
 
 
 def _told_apart(jobs: Sequence[LoggedJob]) -> Iterator[LoggedJob]:
-    """The jobs; of those that have one name all but the first get a number behind it."""
+    """The jobs; of those that have one name all but the first get their id or a number."""
     taken = {job.name for job in jobs}
     seen: set[str] = set()
     for job in jobs:
         name, number = job.name, 1
+        if job.id and name in seen:
+            name = f"{job.name}.{job.id}"
+        first = name
         while name in seen or (number > 1 and name in taken):
             number += 1
-            name = f"{job.name}.{number}"
+            name = f"{first}.{number}"
         seen.add(name)
         yield replace(job, name=name)
 

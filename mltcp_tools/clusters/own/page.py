@@ -122,15 +122,20 @@ def conflict_sentence(found: Sequence[Conflict], gpu_hours: float, unknown: bool
         return "No jobs slow each other on a link."
     lost = sum(each.hours for each in found)
     placed = sum(bool(each.places) for each in found)
+    worst = "worst conflict" if len(found) == 1 else f"{len(found)} worst conflicts"
+    said = (
+        f"The {worst} lost {lost:,.2f} GPU hours, {lost / gpu_hours:.2%} of all. Free servers would"
+        f" have avoided {placed}"
+    )
+    if found[0].mltcp is None:
+        return f"{said}. Time shifts and MLTCP aren't tried, as the log has no iterations."
     shifted = sum(each.remedies[1].startswith("by") for each in found)
     unfit = sum(each.remedies[1].startswith("none") for each in found)
     saved = sum(each.remedies[2].startswith("saves") for each in found)
     cost = sum(each.remedies[2].startswith("costs") for each in found)
-    worst = "worst conflict" if len(found) == 1 else f"{len(found)} worst conflicts"
     return (
-        f"The {worst} lost {lost:,.2f} GPU hours, {lost / gpu_hours:.2%} of all. Free servers would"
-        f" have avoided {placed}, time shifts {shifted}; no shift helps in {unfit}. MLTCP shortens"
-        f" iterations in {saved} and lengthens them in {cost}."
+        f"{said}, time shifts {shifted}; no shift helps in {unfit}. MLTCP shortens iterations in"
+        f" {saved} and lengthens them in {cost}."
     )
 
 

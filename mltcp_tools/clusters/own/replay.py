@@ -99,9 +99,7 @@ def simulated(workload: Workload, name: str = "replay", how: str = BASE, seed: i
 def calibrated(workload: Workload) -> tuple[Workload, set[str]]:
     """The workload with computing times that fit observed iterations, where nobody gave them, and
     names of the jobs that nothing was fitted to."""
-    observed = [
-        job for job in by_start(workload).jobs if job.took_s is not None and not job.guessed
-    ]
+    observed = {job.name for own in _observed(workload).values() for job in own}
     fitted = {job.name for job in _to_fit(workload)}
     for _ in range(_ROUNDS if fitted else 0):
         off: dict[str, list[float]] = defaultdict(list)
@@ -114,7 +112,7 @@ def calibrated(workload: Workload) -> tuple[Workload, set[str]]:
             compute_s = by_model[name] + float(np.median(missing))
             by_model[name] = max(LEAST_COMPUTE * by_model[name], compute_s)
         workload = _computing(workload, by_model)
-    return workload, {job.name for job in observed} - fitted
+    return workload, observed - fitted
 
 
 def plausible(workload: Workload) -> list[Workload]:
@@ -135,11 +133,22 @@ def plausible(workload: Workload) -> list[Workload]:
 
 def _to_fit(workload: Workload) -> list[ClusterJob]:
     """The first half of each model's observed jobs, of models whose computing time nobody gave."""
-    halves: dict[str, list[ClusterJob]] = defaultdict(list)
+    observed = _observed(workload)
+    halves = [own[: math.ceil(len(own) / 2)] for own in observed.values()]
+    return [job for own in halves for job in own if job.model.name in workload.fitted]
+
+
+def _observed(workload: Workload) -> dict[str, list[ClusterJob]]:
+    """Jobs of each model of which the log says iterations; only those on several servers where
+    there are any, as inside a server what is sent counts as computing."""
+    found: dict[str, list[ClusterJob]] = defaultdict(list)
     for job in by_start(workload).jobs:
-        if job.model.name in workload.fitted and job.took_s is not None and not job.guessed:
-            halves[job.model.name].append(job)
-    return [job for own in halves.values() for job in own[: math.ceil(len(own) / 2)]]
+        if job.took_s is not None and not job.guessed:
+            found[job.model.name].append(job)
+    return {
+        model: [job for job in own if len(job.placement) != 1] or own
+        for model, own in found.items()
+    }
 
 
 def _computing(workload: Workload, times_s: Mapping[str, float]) -> Workload:

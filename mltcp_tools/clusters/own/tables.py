@@ -29,6 +29,7 @@ _CSV = ("name", "submitted", "start", "end", "gpus")
 _GPU = re.compile(r"(?:^|,)gres/gpu(:[^=,]+)?=([^,]*)")
 _SLICE = re.compile(r"(?:^|[^0-9a-z])([1-7])g\.[0-9]+gb")
 """A part of a GPU (MIG): how many of its seven slices."""
+UNCOUNTED = "without gres/gpu in AllocTRES"
 _AGAIN = {"requeued", "requeue_hold", "node_fail", "preempted", "special_exit"}
 """States of Slurm of jobs that start again."""
 
@@ -136,7 +137,7 @@ def sacct(row: Row, seen: set[tuple[str, str]]) -> LoggedJob:
     if not (row.known("Start") and row.known("End")):
         raise LeftOutError(state)
     if not gpus:
-        raise LeftOutError("without GPUs")
+        raise LeftOutError(UNCOUNTED)
     times = row.times("Submit", "Start", "End")
     key = row.text("JobID"), row.text("Start")
     if key in seen:

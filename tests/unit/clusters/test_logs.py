@@ -79,10 +79,10 @@ def test_jobs_of_sacct(tmp_path: Path) -> None:
         ("vgg16-1", 8, {"n1": 4, "n2": 4}),
         ("bert", 8, {"n3": 4, "n4": 4}),
         # That was cancelled, after it had its GPUs for a minute.
-        ("bert.2", 8, {"n3": 8}),
+        ("bert.9", 8, {"n3": 8}),
     ]
     assert log.jobs[0].took_s == 3600
-    assert log.left_out == {"without GPUs": 1}
+    assert log.left_out == {"without gres/gpu in AllocTRES": 1}
 
 
 def test_sacct_without_a_header_is_read_in_the_documented_order(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_sacct_in_json_says_what_the_table_does(tmp_path: Path) -> None:
     assert (job.gpus, job.placement, job.model) == (8, {"n1": 4, "n2": 4}, "vgg16")
     assert (job.start_s - job.submitted_s, job.took_s) == (60, 3540)
     assert other.id == "9"
-    assert log.left_out == {"completed": 1, "without GPUs": 1}
+    assert log.left_out == {"completed": 1, "without gres/gpu in AllocTRES": 1}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_jobs_that_never_ran_or_still_do_are_left_out(tmp_path: Path) -> None:
         job % (1, at % 3, at % 4, "COMPLETED", "n1"),
     ]
     log = read(tmp_path, lines(*rows))
-    assert [job.name for job in log.jobs] == ["bert", "bert.2"]
+    assert [job.name for job in log.jobs] == ["bert", "bert.1"]
     assert log.left_out == {"running": 1, "pending": 1, "that took no time": 1, "listed twice": 1}
 
 
@@ -314,32 +314,59 @@ def kube(kind: str) -> dict[str, Any]:
         status["conditions"] = [
             {"type": name, "status": "True", "lastTransitionTime": at} for name, at in types.items()
         ]
-    elif kind == "volcano":
+    else:
         spec = {"tasks": [{"replicas": 2, "template": template}]}
         phases = {"Pending": TIMES[0], "Running": TIMES[1], "Completed": TIMES[2]}
         status["conditions"] = [{"status": n, "lastTransitionTime": at} for n, at in phases.items()]
-    else:
-        spec = {"parallelism": 2, "template": template}
-        status = {"startTime": TIMES[1], "completionTime": TIMES[2]}
     meta = {"name": "bert-5", "creationTimestamp": TIMES[0]}
     kind = "Workload" if kind == "Workload" else "Job"
     item = {"kind": kind, "metadata": meta, "spec": spec, "status": status}
     return {"items": [item]}
 
 
-@pytest.mark.parametrize("kind", ["Workload", "volcano", "plain"])
+@pytest.mark.parametrize("kind", ["Workload", "volcano"])
 @pytest.mark.parametrize("failed", [False, True])
 def test_jobs_of_kubernetes(tmp_path: Path, kind: str, failed: bool) -> None:
     text = json.dumps(kube(kind))
-    if failed and kind == "plain":
-        end = {"type": "Failed", "status": "True", "lastTransitionTime": TIMES[2]}
-        text = text.replace(f'"completionTime": "{TIMES[2]}"', f'"conditions": [{json.dumps(end)}]')
-    elif failed:
+    if failed:
         text = text.replace('"Completed"', '"Failed"')
         # As most GPUs are asked for.
         text = text.replace('"requests": {"nv', '"limits": {"nv')
     (job,) = read(tmp_path, text).jobs
     assert (job.model, job.gpus, job.took_s) == ("bert-5", 8, 3600)
+
+
+def test_a_plain_job_of_kubernetes_is_named(tmp_path: Path) -> None:
+    items = [{"kind": "Job", "metadata": {"name": "a"}, "spec": {"parallelism": 2}}]
+    with pytest.raises(UsageError, match=r"items.0.: is a plain Job, which doesn't say where"):
+        read(tmp_path, json.dumps({"items": items}))
+
+
+def test_a_start_that_kueue_deleted_is_named(tmp_path: Path) -> None:
+    """Of 0.15.0 to 0.15.2, where finished Workloads aren't admitted any more."""
+    whole = workload()
+    lost = json.loads(json.dumps(whole["items"][0]))
+    for each in lost["status"]["conditions"]:
+        if each["type"] == "Admitted":
+            each |= {"status": "False", "lastTransitionTime": TIMES[2]}
+    log = read(tmp_path, json.dumps({"items": [*whole["items"], lost]}))
+    assert [(len(log.jobs), *each) for each in log.left_out.items()] == [
+        (1, "whose start is lost, as Kueue 0.15.0 to 0.15.2 did when a job finished", 1)
+    ]
+
+
+def test_gpus_that_slurm_does_not_count_are_asked_for(tmp_path: Path) -> None:
+    row = "1|a|0|1|9|COMPLETED|billing=8,cpu=8,mem=4G,node=2|n[1-2]"
+    with pytest.raises(UsageError, match="AccountingStorageTRES has gres/gpu"):
+        read(tmp_path, lines(row))
+
+
+def test_jobs_of_one_name_have_their_ids(tmp_path: Path) -> None:
+    rows = [f"{n}|a|{t}|{t}|{t + 9}|{s}|gres/gpu=8|n1" for n, t, s in JOBS_OF_A]
+    assert [job.name for job in read(tmp_path, lines(*rows)).jobs] == ["a", "a.8", "a.8.2"]
+
+
+JOBS_OF_A = [(7, 0, "COMPLETED"), (8, 10, "REQUEUED"), (8, 30, "COMPLETED")]
 
 
 def workload(**fields: Any) -> dict[str, Any]:

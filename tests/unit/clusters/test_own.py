@@ -28,6 +28,7 @@ from mltcp_tools.clusters.own.importing import (
     models_of_table,
 )
 from mltcp_tools.clusters.own.logs import read_log
+from mltcp_tools.clusters.own.page import conflict_sentence
 from mltcp_tools.clusters.own.replay import by_start, calibrated, compare, error, simulated, trust
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.topology import regular
@@ -429,8 +430,10 @@ def test_counters_say_what_models_send(
     assert jobs["a"].model.compute_s == pytest.approx(0.75, abs=0.03)
     own = replace(made, jobs=tuple(job for job in made.jobs if job.name in ("a", "b", "e0")))
     assert facts(own).several_network == pytest.approx(8000 * 0.25 / 9600, abs=0.02)
-    assert ("iteration" in made.assumed) == (iterations == "" or "d" in jobs)
-    assert "1 s is assumed" in capsys.readouterr().err
+    # One job without iterations has those of the others of its model.
+    assert jobs["d"].iterations == 1000
+    assert ("iteration" in made.assumed) == (iterations == "")
+    assert ("1 s is assumed" in capsys.readouterr().err) == (iterations == "")
 
 
 @pytest.mark.parametrize(
@@ -447,6 +450,42 @@ def test_counters_that_say_nothing_are_refused(tmp_path: Path, text: str, said: 
     (tmp_path / "counters").write_text(text)
     with pytest.raises(UsageError, match=said):
         measured(read_log(tmp_path / "log"), read_counters(tmp_path / "counters"))
+
+
+@pytest.mark.parametrize(("took_s", "left"), [(20, 1), (400, 0)])
+def test_models_unseen_by_counters_are_left_out_if_few(
+    tmp_path: Path, took_s: int, left: int
+) -> None:
+    """Two jobs of which no samples tell what they sent; asked for where they hold a large part."""
+    lines = ["a,0,0,500,8,n1;n2,mine,"]
+    lines += [f"b{n},600,600,{600 + took_s},8,n1;n2,other," for n in range(2)]
+    (tmp_path / "counters").write_text(scraped({"n1": 2.5e9, "n2": 2.5e9}))
+    (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
+    _, log, _ = measured(read_log(tmp_path / "log"), read_counters(tmp_path / "counters"))
+    assert len(log.jobs) == (1 if left else 3)
+    assert log.parts == ((2, pytest.approx(2 * 8 * took_s / 3600)) if left else (0, 0))
+    assert ["2 jobs of models that the counters don't show (other)" in n for n in log.notes] == [
+        True
+    ] * left
+
+
+def test_jobs_inside_a_server_say_nothing_of_those_between(tmp_path: Path) -> None:
+    """Their iterations are as long, as if the network were free; the bound remains a bound."""
+    text = """
+cluster: {servers: 4, gpus: 4, leaf: 4, spines: 1, rate: 10gbit}
+models: {mine: {size: 500MB}}
+jobs:
+"""
+    for n in range(9):
+        place = "{s0: 2, s1: 2}" if n < 3 else "{s2: 4}"
+        text += (
+            f"  - {{name: j{n}, model: mine, gpus: 4, iterations: 100, arrival: {200 * n}s,"
+            f" start: {200 * n}s, took: 100s, placement: {place}}}\n"
+        )
+    workload, held_out = calibrated(parse_workload(text, "w"))
+    assert held_out == {"j2"}
+    # Half a gigabyte takes 0.4 s of each second.
+    assert facts(workload).several_network == pytest.approx(0.4 * 3 / 9, abs=0.02)
 
 
 def test_conflicts_name_the_link_the_jobs_and_a_remedy() -> None:
@@ -477,6 +516,7 @@ jobs:
     # What depends on a period isn't said where nobody gave one.
     (first, *_) = conflicts(replace(workload, assumed=("iteration",)))
     assert (first.jobs, first.remedies[1:]) == (("a", "b"), ("needs iterations",) * 2)
+    assert "aren't tried" in conflict_sentence([first], 1.0, unknown=False)
     # Alone they lose nothing.
     apart = replace(workload, jobs=(workload.jobs[0], workload.jobs[2]))
     assert conflicts(apart) == []
