@@ -101,19 +101,26 @@ def import_(
     known: dict[str, object] = {}
     for path in models:
         known = importing.models_of_table(Path(path)) | known
+    sizes = [f"{counted(len(known), 'model')} of {', '.join(models)}"] if models else []
     if counters is not None:
         seen, read, guessed = measured(read, read_counters(counters), known)
         known = seen | known
         assumed += ["iteration"] * guessed
-    text = importing.document(read, section, known, assumed)
+        sizes.append(f"{counted(len(seen), 'model')} measured by {counters}")
+    left_out = "".join(f"; left out: {n} {reason}" for reason, n in read.left_out.items())
+    given = {"servers' links": rate, "uplinks": uplink, "queues": queue}
+    links = "".join(f", {name} {value}" for name, value in given.items() if value)
+    inputs = [
+        f"Jobs: {counted(len(read.jobs), 'job')} of {log}{left_out}.",
+        f"Network: {network or 'one switch'}{links}.",
+        f"Bytes that models send: {', '.join(sizes) or 'none is needed'}.",
+        *read.notes,
+    ]
+    text = importing.document(read, section, known, assumed, inputs)
     made = parse_workload(text, f"What {log} makes", share=0.5)
     output.write_text(text, encoding="utf-8")
-    left_out = "".join(f"; left out: {n} {reason}" for reason, n in read.left_out.items())
-    click.echo(
-        "".join(f"{each}\n" for each in (*read.notes, *page.unsaid(made)))
-        + f"{counted(len(read.jobs), 'job')}{left_out}. Next:\nmltcp cluster ask {output}",
-        err=True,
-    )
+    said = "\n".join([*inputs, *page.unsaid(made)])
+    click.echo(f"{said}\nNext: mltcp cluster ask {output}", err=True)
 
 
 def _require(name: str, value: str | None, kind: Quantity) -> None:

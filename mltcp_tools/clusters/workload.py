@@ -9,6 +9,7 @@
     generate:                             # or draws
       {jobs: 200, load: 0.7, models: {vgg16: 1, bert: 2}, gpus: {8: 4, 16: 2}, hours: 2, jitter: 5%}
     seed: 1
+    inputs: [Jobs of sacct.txt]           # sentences on where an imported cluster is from
     assumed: [uplink]                     # what nobody said of an imported cluster
     parts: {jobs: 3, gpu_hours: 7.5}      # its jobs that aren't simulated
 
@@ -44,7 +45,7 @@ from mltcp_tools.clusters.topology import (
     whole,
 )
 
-_FIELDS = ["cluster", "models", "jobs", "generate", "seed", "assumed", "parts"]
+_FIELDS = ["cluster", "models", "jobs", "generate", "seed", "inputs", "assumed", "parts"]
 _JOB_FIELDS = [
     "name",
     "model",
@@ -107,7 +108,8 @@ class Workload:
 
     fitted: models whose
     computing time nobody gave, and that follows from observed iterations. shared: those where it
-    follows from a share of communication. assumed: what nobody said, of ASSUMED. parts: number and
+    follows from a share of communication. inputs: sentences on where it is from. assumed: what
+    nobody said, of ASSUMED. parts: number and
     GPU hours of jobs that aren't simulated.
     """
 
@@ -116,6 +118,7 @@ class Workload:
     seed: int = 1
     fitted: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
+    inputs: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     parts: tuple[int, float] = (0, 0.0)
 
@@ -339,12 +342,19 @@ def _without_jobs(top: Section, given: int | None) -> Workload:
     seed = top.get("seed", whole, 1) if given is None else given
     topology = regular(seed=seed) if section is None else read_topology(section, seed)
     placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
+    inputs = top.get("inputs", _read_texts, tuple[str, ...]())
     assumed = top.get("assumed", _read_assumed, tuple[str, ...]())
     section = top.section("parts", ["jobs", "gpu_hours"])
     parts = (
         (section.get("jobs", whole), section.get("gpu_hours", positive)) if section else (0, 0.0)
     )
-    return Workload(topology, (placeholder,), seed, assumed=assumed, parts=parts)
+    return Workload(topology, (placeholder,), seed, inputs=inputs, assumed=assumed, parts=parts)
+
+
+def _read_texts(value: object) -> tuple[str, ...]:
+    if not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+        raise UsageError("must be a list of sentences.")
+    return tuple(value)
 
 
 def _read_assumed(value: object) -> tuple[str, ...]:

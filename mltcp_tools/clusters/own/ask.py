@@ -79,9 +79,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that `mltcp cluster ask` says. notes: sentences on what nobody said, and what no
-    prediction was held against. compared: predicted and observed jobs."""
+    """All that `mltcp cluster ask` says. inputs: sentences on where the jobs are from. notes: on
+    what nobody said, and what no prediction was held against. compared: predicted and observed
+    jobs."""
 
+    inputs: tuple[str, ...]
     facts: Facts
     notes: list[str]
     compared: list[Compared]
@@ -91,7 +93,8 @@ class Findings:
     def to_json(self) -> dict[str, Any]:
         """As a document."""
         return {
-            "schema": "mltcp-cluster-ask/3",
+            "schema": "mltcp-cluster-ask/4",
+            "inputs": self.inputs,
             "facts": vars(self.facts) | {"sentences": self.facts.sentences()},
             "notes": self.notes,
             "error": error(self.compared),

@@ -75,6 +75,8 @@ class Conflict:
             return placed, "needs iterations", "needs iterations"
         if self.score is None:
             shift = "no common period"
+        elif self.score >= FITS and max(self.shifts_s) < 1e-6:
+            shift = f"none needed (score {self.score:.3f})"
         elif self.score >= FITS:
             shifts = ", ".join(format_seconds(each) for each in self.shifts_s)
             shift = f"by {shifts} (score {self.score:.3f})"
@@ -82,7 +84,7 @@ class Conflict:
             shift = f"none fits (score {self.score:.3f})"
         shown = f"{100 * self.mltcp:+.1f}% ± {100 * self.mltcp_half:.1f}"
         told = abs(self.mltcp) > self.mltcp_half
-        word = "no effect" if not told else "saves" if self.mltcp > 0 else "costs"
+        word = "not significant:" if not told else "saves" if self.mltcp > 0 else "costs"
         return placed, shift, f"{word} {shown}"
 
     def to_json(self) -> dict[str, Any]:

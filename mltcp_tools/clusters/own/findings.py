@@ -29,7 +29,7 @@ def findings(
     unknown = bool(workload.shared)
     workload, held_out = calibrated(workload)
     found = facts(workload)
-    shown("".join(f"{each}\n" for each in found.sentences()))
+    shown("".join(f"{each}\n" for each in (*workload.inputs, *found.sentences())))
     # Beside jobs whose communication is unknown nothing can be predicted, and where an iteration is
     # what a second of the job's time holds, its duration predicts itself.
     told = not unknown and "iteration" not in workload.assumed
@@ -45,7 +45,7 @@ def findings(
     said("Conflicts")
     worst = [] if unknown else conflicts(workload)
     shown(page.render_conflicts(worst, found.gpu_hours, unknown))
-    return Findings(found, notes, compared, answers, worst)
+    return Findings(workload.inputs, found, notes, compared, answers, worst)
 
 
 def _read(data: Path, share: float) -> Workload:

@@ -74,8 +74,10 @@ def document(
     cluster: Mapping[str, object],
     models: Mapping[str, Any],
     assumed: Sequence[str] = (),
+    inputs: Sequence[str] = (),
 ) -> str:
-    """The workload as YAML; cluster: its section of that name. assumed: as a workload has it.
+    """The workload as YAML; cluster: its section of that name. assumed, inputs: as a workload has
+    them.
 
     models: by name; REST has any other. One whose jobs all stayed on one server sends nothing that
     counts, and needn't be there.
@@ -94,7 +96,8 @@ def document(
     jobs = [_job(job, origin_s) for job in log.jobs]
     used = names | {each["like"] for each in models.values() if "like" in each}
     used_models = {name: each for name, each in models.items() if name in used}
-    whole: dict[str, object] = {"cluster": dict(cluster)}
+    whole: dict[str, object] = {"inputs": list(inputs)} if inputs else {}
+    whole["cluster"] = dict(cluster)
     if assumed:
         whole["assumed"] = list(assumed)
     if log.parts[0]:
@@ -127,7 +130,8 @@ def _unknown(log: Log, models: Collection[str]) -> UsageError:
     without = f" and without {more} that had fewer GPU hours" if more else ""
     return UsageError(
         "Nothing says how many bytes these models send in an iteration: give counters of the"
-        " servers that Prometheus kept with --counters, or fill in this table for --models"
+        " servers that Prometheus kept with --counters (of jobs with servers to themselves for"
+        " several samples), or fill in this table for --models"
         f"{without}. BYTES are those of a model's gradients, as 500MB; SECONDS what an iteration"
         " computes, as 180ms, and may be left out; `like` takes both of a model that is known"
         f' here, on a V100. A model "{REST}" stands for all that nothing else describes.\n'

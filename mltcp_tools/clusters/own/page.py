@@ -37,7 +37,7 @@ _ASSUMED = {
     "uplink": "Nothing says how fast uplinks are (--uplink): as fast as all servers below is"
     " assumed.",
     "queue": "Nothing says what a port's queue holds (--queue): 1 MB is assumed.",
-    "iteration": "Nothing says how long an iteration is (`iteration` in the log): 1 s is assumed."
+    "iteration": "Nothing says how long an iteration is (iterations in the log): 1 s is assumed."
     " The bytes sent are measured; all traffic of a server counts as its job's.",
 }
 
@@ -51,7 +51,7 @@ def unsaid(workload: Workload) -> list[str]:
         said.append(
             f"Nothing says how long an iteration of {', '.join(names[:5])}{more} computes: there is"
             " an answer for each of several shares of communication. Counters (--counters),"
-            " `compute` of --models, or iterations in the log would make it one."
+            " compute of --models, or iterations in the log would make it one."
         )
     return said
 
@@ -88,15 +88,15 @@ def render_trust(found: Sequence[Trust], sentences: Sequence[str]) -> str:
 
 def answer_rows(answers: Sequence[Answer]) -> list[list[str]]:
     """A head and a row per question."""
-    rows = [["question", "change", "communicating", "GPU hours saved", "95 %", "at most", "answer"]]
+    rows = [["question", "change", "GPU hours saved (95 % CI)", "at most", "answer"]]
     for each in answers:
-        saved, half = "", ""
+        saved, share = "", ""
         if each.saved is not None:
             # Without a sign of its own, as -0.04 % has.
-            saved, half = f"{round(each.saved, 3) + 0.0:+.1%}", f"± {100 * each.half:.1f}"
-        share = "as given" if each.share is None else f"{each.share:.0%}"
-        most = f"{each.most:.1%}"
-        rows.append([each.question, each.change, share, saved, half, most, each.verdict])
+            saved = f"{round(each.saved, 3) + 0.0:+.1%} ± {100 * each.half:.1f}"
+        if each.share is not None:
+            share = f", if jobs send for {each.share:.0%} of an iteration"
+        rows.append([each.question, each.change + share, saved, f"{each.most:.1%}", each.verdict])
     return rows
 
 
@@ -111,7 +111,8 @@ def conflict_rows(found: Sequence[Conflict], gpu_hours: float) -> list[list[str]
     for each in found:
         lost = f"{each.hours:,.2f} ({each.hours / gpu_hours:.2%})"
         rows.append([each.link, ", ".join(each.jobs), lost, *each.remedies])
-    return rows
+    # Without iterations, only placement is tried.
+    return rows if any(each.mltcp is not None for each in found) else [row[:4] for row in rows]
 
 
 def conflict_sentence(found: Sequence[Conflict], gpu_hours: float, unknown: bool) -> str:
@@ -152,6 +153,7 @@ def page(data: str, version: str, found: Findings) -> str:
     values: dict[str, Any] = {
         "data": data,
         "version": version,
+        "inputs": found.inputs,
         "facts": found.facts.sentences(),
         "trust": trust_rows(trust(found.compared)) if trust(found.compared) else [],
         "answers": answer_rows(found.answers),

@@ -539,6 +539,17 @@ def asked(capsys: pytest.CaptureFixture[str], data: str) -> list[dict[str, objec
     return list(json.loads(capsys.readouterr().out)["answers"])
 
 
+def test_the_page_says_where_its_numbers_are_from(tmp_path: Path) -> None:
+    lines = ["a,0,0,300,2,n1;n3,mine,100", "b,0,0,300,2,n1;n3,mine,x", "c,0,0,300,2,n2;n4,mine,"]
+    conf = ["--network", str(tmp_path / "topology.conf"), "--uplink", "20gbit"]
+    data = imported(tmp_path, lines, "size: 200MB, compute: 1s", *conf)
+    assert main(["cluster", "ask", data, "--draws", "2", "-o", str(tmp_path / "page.html")]) == 0
+    html = unescape((tmp_path / "page.html").read_text())
+    assert re.search(r"Jobs: 2 jobs of \S+log; left out: 1 that can't be read \(first", html)
+    assert re.search(r"Network: \S+topology.conf, servers' links 10gbit, uplinks 20gbit\.", html)
+    assert re.search(r"Bytes that models send: 1 model of \S+m.yaml\.", html)
+
+
 CROSSING = [f"a{n},0,{n},{3000 + n},2,n{1 + n % 2};n{3 + n % 2},mine," for n in range(4)]
 
 
