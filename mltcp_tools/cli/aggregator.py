@@ -204,7 +204,7 @@ def _ask(name: str, word: str) -> dict[str, Any]:
     try:
         document = ask(name, word)
     except PermissionError:
-        raise HostError("Only root may speak to the aggregator; use sudo.") from None
+        raise HostError("Only root may control the aggregator; use sudo.") from None
     if document is None:
         raise UsageError(
             f"No aggregator called {name!r} runs here; `mltcp collectives aggregator up` starts"

@@ -81,7 +81,9 @@ def import_(
     if output is None:
         raise UsageError("name the file to write with -o.")
     if uplink is not None and network is None:
-        raise UsageError("--uplink is of links between switches; name these with --network.")
+        raise UsageError(
+            "--uplink is the rate of links between switches; describe these with --network."
+        )
     _require("--rate", rate, RATE)
     _require("--uplink", uplink, RATE)
     _require("--queue", queue, BYTES)
@@ -90,7 +92,7 @@ def import_(
         section, assumed = importing.network_of(network, rate, uplink, read)
     elif rate is None:
         raise UsageError(
-            "nothing says how fast servers' links are: give --rate, as 100gbit, or --network."
+            "the rate of the servers' links is unknown: give --rate, such as 100gbit, or --network."
         )
     else:
         section, assumed = importing.one_switch(read.jobs, rate), ["topology"]
@@ -156,7 +158,7 @@ def ask(data: Path, draws: int, output: Path | None, as_json: bool) -> None:
     from mltcp_tools.clusters.own.findings import findings
 
     if output is not None and not output.parent.is_dir():
-        raise UsageError(f"{output.parent} is no folder to write the page to.")
+        raise UsageError(f"There is no folder {output.parent} to write the page to.")
     found = findings(
         data,
         draws,

@@ -131,7 +131,7 @@ def bench(
     if not all(0 < density <= 1 for density in densities):
         raise UsageError("A --density is a share above 0% and up to 100%.")
     if len(rates) > 2:
-        raise UsageError("--rate takes one rate, or the first rank's and the others'.")
+        raise UsageError("--rate takes one rate, or two: the first rank's, and that of the others.")
     plan = BenchPlan(
         algorithms or tuple(collectives()), list(sizes), repeats, densities, block, value_type
     )

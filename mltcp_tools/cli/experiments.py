@@ -73,7 +73,9 @@ def names_matrix(experiment: str, only: Sequence[str]) -> bool:
     if is_matrix(experiment):
         return True
     if only:
-        raise UsageError(f"--only names scenarios of a matrix, and {experiment} is none.")
+        raise UsageError(
+            f"--only selects scenarios of a matrix, but {experiment} is an experiment."
+        )
     return False
 
 

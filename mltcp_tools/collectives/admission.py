@@ -56,7 +56,7 @@ class Request:
             if not isinstance(fields, dict) or not isinstance(proof, str):
                 raise MessageError("That is not a request to join a job.")
             if not all(isinstance(each, int | str) for each in fields.values()):
-                raise MessageError("A request has numbers and texts alone.")
+                raise MessageError("A request has only numbers and texts.")
             expected = prove(token, challenge, fields)
             if not secrets.compare_digest(expected.encode(), proof.encode(errors="replace")):
                 raise Refused(_WRONG_TOKEN if token else _NO_TOKEN)

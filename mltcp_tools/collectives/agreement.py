@@ -108,6 +108,7 @@ class Agreement:
         for rank, each in enumerate(told):
             if not isinstance(each, list) or [type(word) for word in each] != [int, str, str]:
                 raise SessionError(
-                    f"Rank {rank} tells what can't be; run the same version of MLTCP on all ranks."
+                    f"Rank {rank} sent an invalid message; run the same version of MLTCP on all"
+                    " ranks."
                 )
         return Progress(*(list(each) for each in zip(*told, strict=True)))

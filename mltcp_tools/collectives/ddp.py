@@ -104,8 +104,8 @@ def enable(
     """
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
-            f"{type(model).__name__} isn't a DistributedDataParallel, and only its all-reduces go"
-            " this way; reduce-scatter and all-gather, as of FSDP, keep theirs."
+            f"{type(model).__name__} isn't a DistributedDataParallel; only all-reduces of DDP are"
+            " supported, not reduce-scatter and all-gather, as in FSDP."
         )
     asked = {
         "algorithm": algorithm,

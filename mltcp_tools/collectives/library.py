@@ -191,7 +191,7 @@ class Worker:
         if self._worker == self._ffi.NULL:
             raise MltcpError(
                 f"A worker with {config['slots']} slots of {config['values']} values among"
-                f" {config['workers']} workers can't be, or there is no memory for it."
+                f" {config['workers']} workers is impossible, or there is no memory for it."
             )
 
     def reduce(

@@ -176,7 +176,7 @@ class Session:
             return Admitted.parse(message, request["slots"], request["values"])
         except MessageError as error:
             raise SessionError(
-                f"{where} answers what can't be ({str(error).rstrip('.')}); run the same version"
+                f"{where} sent an invalid answer ({str(error).rstrip('.')}); run the same version"
                 " of MLTCP on both."
             ) from None
         except OSError as error:

@@ -179,7 +179,7 @@ def test_it_takes_in_again_what_an_unload_took(backend: Backend, mark: str, tmp_
         wait_for(lambda: job.ccs() == ["mltcp"], "attached")
         backend.unload(force=True)
         backend.load()
-        running.wait_for("taking them in again")
+        running.wait_for("attaching them again")
         both_ends = [True, True]
         wait_for(lambda: [each.job_id > 0 for each in backend.flows()] == both_ends, "tags")
         running.stop()

@@ -402,7 +402,7 @@ def test_program_that_sets_congestion_control_is_named(
             job.ask("train 3 0.01 1000")
             follower.replace_rules([rule])
             follower.step()
-        assert sum("taking them in again" in each for each in said) == 1
+        assert sum("attaching them again" in each for each in said) == 1
         end()
         wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached once it is gone")
     assert read_overridden() == []

@@ -106,7 +106,7 @@ def test_a_connection_that_sent_nothing_is_named_too(backend: Backend) -> None:
     with bottleneck() as network, connection(network, "mltcp"):
         (flow,) = backend.flows()
         assert (flow.active, flow.acks) == (False, 0)
-        with pytest.raises(BusyError, match=r"1 sockets are still driven \(1 by mltcp\).*--force"):
+        with pytest.raises(BusyError, match=r"1 sockets still run MLTCP \(1 by mltcp\).*--force"):
             backend.unload()
         with pytest.raises(BusyError, match=r"1 sockets \(1 by mltcp\) run on as.*established"):
             backend.unload(force=True)
@@ -166,7 +166,7 @@ def test_a_parameter_the_module_refuses_leaves_nothing() -> None:
 def test_the_first_backend_keeps_the_names(backend: Backend) -> None:
     with fresh("bpf") as bpf:
         bpf.load(["mltcp_reno"])
-        with pytest.raises(BusyError, match=r"bpf backend was first to have mltcp_reno"):
+        with pytest.raises(BusyError, match=r"bpf backend has registered mltcp_reno already"):
             backend.load()
         assert not module.is_loaded()
         # Behind the tool's back, by choosing a name: the module has what is left.

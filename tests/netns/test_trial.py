@@ -160,7 +160,7 @@ def test_a_trial_that_is_stopped_loses_its_lease(backend: Backend, mark: str) ->
         wait_for(lambda: nothing_left(backend), "everything to be put back")
         process.send_signal(signal.SIGCONT)
         _, err = process.communicate(timeout=PATIENCE_S)
-        assert "was held up for so long" in err
+        assert "hung for so long" in err
         assert nothing_left(backend)
 
 

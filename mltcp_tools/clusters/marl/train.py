@@ -70,7 +70,7 @@ def train(
             run(workload, driver)
             rollouts.append(driver.steps)
         if not any(rollouts):
-            raise UsageError("schedulers have nothing to choose; it takes several servers.")
+            raise UsageError("one server leaves nothing to schedule; use several.")
         improve(agents, driver.graph, optimiser, rollouts, generator, imitates)
         done = number + 1
         if done in (imitated, imitated + rounds) or (not imitates and number % EVERY == 0):

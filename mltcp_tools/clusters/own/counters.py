@@ -140,7 +140,7 @@ def measured(
                 sent[job.model].append(each_s * iteration_s.get(job.model, ITERATION_S))
     if not sent:
         raise UsageError(
-            "no job of several servers had these to itself while counters were kept; compare the"
+            "the counters cover no job that had several servers to itself; compare the"
             " names of servers, and give the log's times in UTC."
         )
     # A second of a job inside one server, which sends nothing, has more than an iteration.

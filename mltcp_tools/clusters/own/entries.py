@@ -70,7 +70,7 @@ def text_of(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = read[: error.start].count(b"\n") + 1
         raise UsageError(
-            f"{path}:{line}: is no text in UTF-8; convert it, for example with `iconv -f latin1 -t"
+            f"{path}:{line}: isn't UTF-8 text; convert it, for example with `iconv -f latin1 -t"
             " utf-8`."
         ) from None
 
@@ -97,7 +97,7 @@ class Clock:
             kind = "with a zone" if at.tzinfo else "without a zone"
             value = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
         if kind != (self._kind or kind):
-            raise error(f"is {kind}, and the log's first time {self._kind}; write all alike")
+            raise error(f"is {kind}, and the log's first time {self._kind}; use one format")
         self._kind = kind
         return value
 

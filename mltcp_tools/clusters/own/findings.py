@@ -58,8 +58,7 @@ def _read(data: Path, share: float) -> Workload:
         except UsageError:
             raise error from None
         raise UsageError(
-            f"{data} is a log; `mltcp cluster import {data} -o data.yaml` makes of it what this"
-            " command reads."
+            f"{data} is a log; `mltcp cluster import {data} -o data.yaml` converts it."
         ) from None
     if not workload.observed:
         raise UsageError(

@@ -39,7 +39,7 @@ def _expanded(part: str) -> list[str]:
     for each in match[1].split(","):
         first, _, last = each.partition("-")
         if not first.isdigit() or (last and not last.isdigit()):
-            raise UsageError(f"{part!r} has a range that is none: {each!r}.")
+            raise UsageError(f"{part!r} has an invalid range: {each!r}.")
         if int(last or first) - int(first) >= _MOST_HOSTS:
             raise UsageError(f"{part!r} names more than {_MOST_HOSTS} hosts.")
         for number in range(int(first), int(last or first) + 1):

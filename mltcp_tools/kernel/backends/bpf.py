@@ -151,7 +151,7 @@ class BpfBackend(Backend):
             raise explain(error, f"Registering {name}") from error
         # Success of the calls proves little: bpftool 7.1 reports it when the kernel refused.
         if name not in facts.available_congestion_controls():
-            raise HostError(f"The kernel took {name} but doesn't list it; nothing is loaded.")
+            raise HostError(f"The kernel accepted {name} but doesn't list it; nothing is loaded.")
 
     @staticmethod
     def _clean_leftovers() -> None:

@@ -196,7 +196,10 @@ class KernelSockets(Closing):
         HostError in a pid namespace of this process's own.
         """
         if os.stat("/proc/self/ns/pid").st_ino != _FIRST_PIDS:
-            raise HostError("This process has pids of its own, which the kernel's programs ignore.")
+            raise HostError(
+                "This process is in a PID namespace of its own, whose pids the kernel's programs"
+                " don't know; run it on the host."
+            )
         return [Held(*each) for each in self._read("list_held", HELD)]
 
     def _read(

@@ -58,8 +58,8 @@ def check_unused(backend: str, sockets: Collection[Flow | Driven], names: Collec
         raise BusyError(f"In use by {', '.join(map(str, users))}; stop that first, or use --force.")
     if sockets:
         raise BusyError(
-            f"{len(sockets)} sockets are still driven ({usage(sockets)}); close or switch them"
-            " (`mltcp detach`), or use --force: they then run on as their base algorithm until"
+            f"{len(sockets)} sockets still run MLTCP ({usage(sockets)}); close or switch them"
+            " (`mltcp detach`), or use --force: they then continue as their base algorithm until"
             " they close."
         )
     if names and (others := driven(names)):

@@ -98,8 +98,8 @@ def explain(error: NetlinkError, doing: str) -> MltcpError:
         )
     if error.errno == errno.EACCES:
         return HostError(
-            f"{doing} failed: its parameters are pushier than those of flows without a job, which "
-            "only root of the host may set; take a steeper line out."
+            f"{doing} failed: its parameters are more aggressive than the defaults, which only"
+            " the host's root may set; lower slope or intercept."
         )
     if error.errno == errno.EBUSY:
         return BusyError(f"{doing} failed: its process kept the socket locked for a second; retry.")
@@ -147,11 +147,13 @@ class KmodBackend(Backend):
         taken = ", ".join(name for name in names if name in available)
         if taken and PIN_ROOT.exists():
             raise BusyError(
-                f"The bpf backend was first to have {taken} and keeps the names; to use the kernel "
+                f"The bpf backend has registered {taken} already; to use the kernel "
                 "module instead, run `mltcp unload --backend bpf`."
             )
         if taken:
-            raise BusyError(f"Another congestion control has {taken} already; unload it first.")
+            raise BusyError(
+                f"Another congestion control is registered as {taken}; unload it first."
+            )
 
     def _check_loaded(self, names: Sequence[str] | None) -> None:
         """Raise unless the module in the kernel is of this version and has the names."""
@@ -159,7 +161,7 @@ class KmodBackend(Backend):
         if version != __version__:
             raise HostError(
                 f"The module {module.NAME} is version {version} and this tool {__version__}; build "
-                "and install the module of this version (`mltcp unload` takes a loaded one out)."
+                "and install the module of this version (`mltcp unload` removes a loaded one)."
             )
         registered = self._registered()
         missing = [name for name in names or self.names if name not in registered]
@@ -194,7 +196,7 @@ class KmodBackend(Backend):
                     "switch them, or use `mltcp unload --everything`."
                 ) from error
             if module.is_loaded():
-                raise HostError(f"rmmod said nothing, but the kernel still has {module.NAME}.")
+                raise HostError(f"rmmod reported success, but {module.NAME} is still loaded.")
         return 0
 
     def _let_go(self, sockets: Sequence[Driven]) -> None:

@@ -72,7 +72,9 @@ def explain(error: BpfError, doing: str) -> MltcpError:
     if error.errno == errno.EEXIST:
         return BusyError(f"{doing} failed: another congestion control has that name already.")
     if error.errno in _EXHAUSTED:
-        return UnknownError(f"{doing} failed: {os.strerror(error.errno)}; retry with more of that.")
+        return UnknownError(
+            f"{doing} failed: {os.strerror(error.errno)}; free some of it and retry."
+        )
     if error.errno == errno.EPERM:
         return HostError(
             f"{doing} failed: not permitted; run as root in the initial namespaces, and see "

@@ -87,8 +87,8 @@ def _read(path: Path) -> Lease | None:
         if error.errno in (errno.ENOENT, errno.ELOOP):
             return None
         raise UnknownError(
-            f"{path} can't be read ({error.strerror}), so it isn't known who uses"
-            " MLTCP; run it as root."
+            f"{path} can't be read ({error.strerror}), so the users of MLTCP are unknown; run it"
+            " as root."
         ) from error
     with open(descriptor, "rb") as file:
         info = os.fstat(descriptor)

@@ -189,12 +189,12 @@ def _unknown(code: int) -> UnknownError | None:
         return None
     if _is_filtered():
         return UnknownError(
-            "A seccomp profile refuses bpf(), so it isn't known what is loaded; run it on the host,"
+            "A seccomp profile refuses bpf(), so what is loaded is unknown; run it on the host,"
             " or with --security-opt seccomp=unconfined (Kubernetes: seccompProfile: {type:"
             " Unconfined})."
         )
     return UnknownError(
-        f"The kernel doesn't say what is loaded ({os.strerror(code)}); run it as root of the host"
+        f"The kernel doesn't list what is loaded ({os.strerror(code)}); run it as root of the host"
         " (CAP_SYS_ADMIN in the first user namespace)."
     )
 

@@ -103,7 +103,7 @@ def require_bpf(bpffs: Path = Path("/sys/fs/bpf")) -> None:
     require_answers()
     if not Path("/sys/kernel/btf/vmlinux").exists():
         raise HostError(
-            "The kernel has no BTF (/sys/kernel/btf/vmlinux), so BPF can't know its structs; use a "
+            "The kernel has no BTF (/sys/kernel/btf/vmlinux), which BPF programs need; use a "
             "kernel built with CONFIG_DEBUG_INFO_BTF."
         )
     if facts.mounted_at(bpffs) != "bpf":

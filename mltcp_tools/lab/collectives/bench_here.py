@@ -116,7 +116,7 @@ def _wait_until_up(name: str, pid: int) -> None:
     deadline = time.monotonic() + _START_S
     while not is_up(name):
         if os.waitpid(pid, os.WNOHANG)[0]:
-            raise MltcpError("The aggregator ended as it began; its message is above.")
+            raise MltcpError("The aggregator ended at its start; its message is above.")
         if time.monotonic() > deadline:
             raise MltcpError(f"The aggregator did not answer within {_START_S:g} s.")
         time.sleep(0.05)

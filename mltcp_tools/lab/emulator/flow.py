@@ -107,13 +107,13 @@ class ClientFlow:
         confirmation = Confirmation.unpack(self.incoming.record)
         number = self._header.number & 0xFFFFFFFF
         if (confirmation.number, confirmation.received) != (number, self._header.up):
-            raise ProtocolError("it confirmed another burst than the one under way")
+            raise ProtocolError("it confirmed a different burst")
         self.server_retransmits = confirmation.retransmits
 
     def unexpected(self) -> None:
         """The socket is readable while nothing is due: raises what that means."""
         if self.sock.recv(1):
-            raise ProtocolError("it sent data while nothing was due")
+            raise ProtocolError("it sent unexpected data")
         raise PeerClosed("the connection was closed")
 
     def mark(self) -> None:

@@ -37,7 +37,7 @@ class ProtocolError(MltcpError):
 
 def _fields(layout: struct.Struct, data: bytes, magic: bytes) -> tuple[Any, ...]:
     if len(data) != layout.size:
-        raise ProtocolError(f"a record of {len(data)} bytes where {layout.size} were due")
+        raise ProtocolError(f"a record of {len(data)} bytes instead of {layout.size}")
     fields = layout.unpack(data)
     if fields[0] != magic:
         raise ProtocolError("it doesn't speak this protocol")

@@ -230,7 +230,7 @@ class RankClient:
                     pass
                 magic, number = _OPENING.unpack(each.incoming.record)
                 if magic != _OPENING_MAGIC or number not in due:
-                    raise MltcpError(f"Rank {self._rank} was called by something else.")
+                    raise MltcpError(f"Rank {self._rank} got a connection from another program.")
                 due.discard(number)
                 each.number = number
                 each.due = per_iteration[number] * len(self._computes)

@@ -77,9 +77,7 @@ def read_expect(top: Section, variants: Collection[str]) -> Expect:
         if name not in variants or named.count(name) > 1:
             raise section.error(f"{name!r} must be one of {', '.join(variants)}, once.", "order")
     if len(order) == 1:
-        raise section.error(
-            "one group of variants has no order; name what is slower, too.", "order"
-        )
+        raise section.error("one group of variants has no order; name slower ones, too.", "order")
     return Expect(gain, order)
 
 

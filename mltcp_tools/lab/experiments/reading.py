@@ -106,7 +106,7 @@ def read_experiment(top: Section) -> Experiment:
     if fabric is None:
         check_paths(top, (*jobs, *neighbours), links)
     elif neighbours:
-        raise top.error("there are none in a fabric; leave them out.", "neighbours")
+        raise top.error("a fabric has no neighbours; leave them out.", "neighbours")
     alone = top.section("alone", ["iterations"])
     _check_variants(top, variants, jobs, links)
     if fabric is not None:
@@ -154,7 +154,7 @@ def _check_in_fabric(top: Section, variants: Iterable[Variant]) -> None:
     for variant in variants:
         if variant.treatments:
             raise top.error(
-                f"{variant.name} has {variant.treatments[0].name}, which there isn't in a fabric.",
+                f"{variant.name} has {variant.treatments[0].name}, which a fabric doesn't support.",
                 "variants",
             )
 

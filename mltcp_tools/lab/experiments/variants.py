@@ -99,7 +99,7 @@ def _read_variant(name: str, section: Section) -> Variant:
     for each in treatments:
         if each.cc not in (None, cc):
             raise section.error(
-                f"{each.name} is for `cc: {each.cc}`; {cc} doesn't look at it.", "treatment"
+                f"{each.name} is for `cc: {each.cc}`; {cc} ignores it.", "treatment"
             )
     parameters = _read_parameters(section)
     attached = section.get("attached", values.yes_no, True)

@@ -60,7 +60,7 @@ def completion_times(trace: Trace, policy: Policy, port_bps: float, online: bool
         else:
             state.in_order(present, until)
         if state.now_s <= now and not state.progressed:
-            raise MltcpError(f"the simulation of {policy} stands still; report the trace.")
+            raise MltcpError(f"the simulation of {policy} makes no progress; report the trace.")
     return np.asarray(state.finished_s - state.arrival_s)
 
 

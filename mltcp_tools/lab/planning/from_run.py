@@ -37,9 +37,8 @@ def _variant(run: Run, variant: str | None) -> str:
     if ALONE in present or len(present) == 1:
         return ALONE if ALONE in present else present[0]
     raise UsageError(
-        f"{run.path} lacks the variant alone, so jobs were seen only as others slowed them down;"
-        f" name"
-        f" the variant to take all the same with --variant: {', '.join(present)}."
+        f"{run.path} lacks the variant alone, so jobs were measured only while others slowed them"
+        f" down; name a variant with --variant: {', '.join(present)}."
     )
 
 

@@ -77,7 +77,7 @@ class Profile:
                 raise self._error(f"phase {number} has a negative or infinite time or rate")
             if phase.start_s < end_s - _SLACK * self.period_s:
                 raise self._error(
-                    f"phase {number} begins at {phase.start_s:.6g} s, before the one ahead of it"
+                    f"phase {number} begins at {phase.start_s:.6g} s, before the previous one"
                     f" ends at {end_s:.6g} s"
                 )
             end_s = phase.end_s

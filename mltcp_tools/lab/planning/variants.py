@@ -76,7 +76,7 @@ def check_plans(experiment: Experiment) -> None:
     planned = planned_variants(experiment)
     if planned and experiment.alone_iterations < 2:
         raise UsageError(
-            f"The plan of variant {planned[0].name} is made from what the jobs do alone, so"
+            f"The plan of variant {planned[0].name} is made from the jobs' isolated runs, so"
             f" {experiment.name} needs `alone` with 2 iterations or more, and no --no-alone; or"
             " leave the variant out with --variants."
         )

@@ -27,7 +27,7 @@ def borrow(pid: int, peers: Sequence[tuple[str, int]]) -> list[int]:
                 fd = pidfd_getfd(pidfd, int(name))
             except OSError as error:
                 raise MltcpError(
-                    f"A socket of the receiver can't be borrowed ({error.strerror})."
+                    f"A socket of the receiver can't be copied ({error.strerror})."
                 ) from error
             with socket.socket(fileno=fd) as sock, contextlib.suppress(OSError):
                 peer = sock.getpeername()

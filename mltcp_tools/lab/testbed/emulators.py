@@ -218,7 +218,7 @@ class Emulators:
             measured.failure = error
             _stop(self._everybody(), _DYING_S if isinstance(error, MltcpError) else 0.0)
         except (OSError, subprocess.TimeoutExpired) as error:
-            measured.failure = MltcpError(f"The emulators could not be driven ({error}).")
+            measured.failure = MltcpError(f"The emulators could not be controlled ({error}).")
             _stop(self._everybody(), 0.0)
         if measured.failure is not None:
             measured.duration = max(0.0, time.monotonic() - measured.start)

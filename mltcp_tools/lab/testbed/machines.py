@@ -53,7 +53,7 @@ class Agent:
         try:
             messages = self._peer.read()
         except ValueError as error:
-            raise MltcpError(f"{self.host} answered nonsense: {error}.") from None
+            raise MltcpError(f"{self.host} sent an invalid answer: {error}.") from None
         if messages is None:
             self.ended = True
             raise MltcpError(f"The agent on {self.host} ended: {self._complaint()}")

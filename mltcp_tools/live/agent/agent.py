@@ -112,7 +112,7 @@ class Priorities:
             return
         if not self._live.alive:
             self._failed = True
-            self._say("The controller of priorities has died; all jobs are alike from now on.")
+            self._say("The controller of priorities has died; all jobs have the same priority now.")
 
 
 def _read_again(

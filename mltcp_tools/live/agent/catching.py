@@ -74,7 +74,7 @@ class Catching:
             if wanted != self._wanted and self._announce(jobs):
                 jobs, wanted, covered = self._find(own, alone)
         except (MltcpError, OSError) as error:
-            self._notices.warn(f"New connections are attached by looking alone: {reason(error)}")
+            self._notices.warn(f"New connections are found by polling only: {reason(error)}")
             return
         try:
             catcher.set(wanted)

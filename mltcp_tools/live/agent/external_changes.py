@@ -122,7 +122,7 @@ def _take_in_again(watched: Watched, lost: Set[int], notices: Notices) -> None:
     if len(again) < len(lost):
         notices.say(
             f"{name}: the kernel has lost {counted(len(lost) - len(again), 'connection')} of"
-            f" process {pid}, as by an unload; taking them in again."
+            f" process {pid}, probably by an unload; attaching them again."
         )
     if again:
         most = max((watched.losses[each] for each in again), key=lambda loss: loss.count)

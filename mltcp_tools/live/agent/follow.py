@@ -295,7 +295,7 @@ class Follower:
     def _look_for_trials(self) -> None:
         """Know which jobs are on trial, and put back what a killed trial left."""
         if settle():
-            self._notices.say("A trial was killed; its jobs are as they were before it.")
+            self._notices.say("A trial was killed; its jobs have been restored.")
         self._on_trial = jobs_on_trial()
 
     def _prove(self, now: float) -> None:

@@ -155,7 +155,9 @@ class Learning:
             said = [sentence for until_s, sentence in overridden if now_s < until_s]
             self._follower_state.write(views, ended, said)
         except OSError as error:
-            self._notices.warn(f"Other commands can't see what the agent knows: {reason(error)}")
+            self._notices.warn(
+                f"Other commands can't read what the agent has learned: {reason(error)}"
+            )
         return {flow.cookie: flow.job_id for flow in flows}
 
     def _publish(self, views: Sequence[JobView], flows: Sequence[Flow], now_s: float) -> None:

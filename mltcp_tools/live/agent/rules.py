@@ -142,7 +142,7 @@ def load_config(path: Path) -> Config:
             f" chmod go-w {path}"
         )
     if len(data) > _LARGEST:
-        raise UsageError(f"{path} is larger than a mebibyte, so it holds no rules for the agent.")
+        raise UsageError(f"{path} is larger than 1 MiB, so the agent doesn't read it.")
     try:
         return parse_config(data.decode(), str(path))
     except UnicodeDecodeError:
@@ -210,7 +210,7 @@ def _priorities(section: Section | None) -> Prioritised | None:
         return None
     named: tuple[str, ...] | None = section.get("interfaces", _list(_word), None)
     if named is None:
-        raise section.error("names no interface; give those by which jobs send.", "interfaces")
+        raise section.error("names no interface; name those on which jobs send.", "interfaces")
     return Prioritised(
         named,
         section.get("weight", choice(WEIGHTS), Prioritised.weight),

@@ -72,7 +72,9 @@ def _announced(job: Job, backend: Backend, files: StateFiles) -> Job:
     states = files.read()
     if not any((each.job.id, each.job.name) == (job.id, job.name) for each in states):
         if any(each.job.name == job.name for each in states):
-            raise BusyError(f"Job {job.name} is attached by an id that is another job's now.")
+            raise BusyError(
+                f"Job {job.name} is attached under an id that now belongs to another job."
+            )
         files.write(AttachedJob(job, backend.name, ()))
     backend.set_job(job)
     return job

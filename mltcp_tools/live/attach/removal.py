@@ -56,7 +56,7 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
     if struct_ops.any_left() or PIN_ROOT.exists():
         require_change(PIN_ROOT.parent)  # or an error while nothing has changed
     if hidden := namespaces.hidden_processes():
-        say(f"Processes that can't be looked into: {hidden}; it isn't known what they hold.")
+        say(f"Processes that can't be inspected: {hidden}; it is unknown whether they use MLTCP.")
     if dry_run:
         for sentence in left_on_host() or ["Nothing of MLTCP is on this host."]:
             say(sentence)

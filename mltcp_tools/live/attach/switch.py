@@ -177,8 +177,8 @@ def _name_for(name: str, old: str) -> str:
         return name
     if not (observer := observer_of(old)):
         raise MltcpError(
-            f"MLTCP has no congestion control built on {old} to observe it with; `mltcp lab record"
-            " --job NAME=TARGET` sees such jobs from outside"
+            f"MLTCP has no congestion control built on {old} to observe it with; `mltcp lab"
+            " record --job NAME=TARGET` measures such jobs passively"
         )
     return observer
 

@@ -97,7 +97,7 @@ def sockets_to_attach(
         raise MltcpError(
             f"Nothing to attach: none of the matching TCP sockets ({len(found)}, processes:"
             f" {len(seen)}) looks like it carries a job's data to another host; `mltcp"
-            " connections` says why; --kind takes others, and --kind all every one."
+            " connections` says why; --kind selects other kinds, and --kind all takes all."
         )
     taken = {each.cookie for each in chosen}
     return chosen, [

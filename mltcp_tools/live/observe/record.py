@@ -229,8 +229,8 @@ def record(
         raise UsageError(f"There is no job {missing[0]!r}; there are: {known}.")
     if not jobs:
         raise UsageError(
-            "No job is attached, and no flow without one is sure of its iterations yet; `mltcp"
-            " attach` makes flows a job's."
+            "No job is attached, and no other flow has learned its iterations yet; attach jobs"
+            " with `mltcp attach`."
         )
     with leased("mltcp lab record", backend.name), open_iterations(backend) as stream:
         folder.mkdir(parents=True, exist_ok=True)

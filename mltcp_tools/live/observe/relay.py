@@ -106,7 +106,7 @@ class RelayedIterations(IterationStream):
             except (TimeoutError, BlockingIOError):
                 return events
             if not data:
-                raise MltcpError("The process that hands on iterations has ended.")
+                raise MltcpError("The process that relays iterations has ended.")
             if (event := _event(data)) is not None:
                 events.append(event)
 

@@ -43,7 +43,7 @@ class PriorityHost:
         try:
             messages = self._peer.read()
         except ValueError as error:
-            raise MltcpError(f"{self.name} answered nonsense: {error}.") from None
+            raise MltcpError(f"{self.name} sent an invalid answer: {error}.") from None
         if messages is None:
             self.gone, self.jobs, self.bursts = True, {}, {}
         elif messages:
@@ -115,7 +115,7 @@ def run_hub(
         for host in _speaking(present):
             host.hear()
             if host.gone:
-                say(f"{host.name} has gone; its jobs are all alike there.")
+                say(f"{host.name} is gone; all jobs there have the same priority.")
         levels = controller.update()
         for host in present:
             host.tell(levels)

@@ -68,7 +68,7 @@ class CallSources(Closing):
                     self._refuse(kind, error)
 
     def _refuse(self, kind: type[NcclSource] | type[GlooSource], error: MltcpError) -> None:
-        self._say(f"Iterations can't be told from {kind.source}'s calls: {error}")
+        self._say(f"Iterations can't be detected in the calls of {kind.source}: {error}")
 
     def forget(self, pid: int) -> None:
         """Stop watching; a process that isn't watched is no error."""

@@ -49,7 +49,7 @@ def conduct(
     """
     require_ready(congestion_control, backend)
     if settle():
-        say("The trial before was killed; its jobs are as they were before it.")
+        say("The previous trial was killed; its jobs have been restored.")
     subjects = find_subjects(wanted)
     base = original_names(subjects)
     before = [each.before for each in subjects if each.before is not None]

@@ -56,7 +56,7 @@ class _Part(Closing):
         try:
             messages = self._peer.read()
         except ValueError as error:
-            raise MltcpError(f"{self.host} answered nonsense: {error}.") from None
+            raise MltcpError(f"{self.host} sent an invalid answer: {error}.") from None
         if messages is None:
             raise MltcpError(f"{self.host}: {self._peer.complaint() or 'its part has ended.'}")
         self.heard_s = time.monotonic()

@@ -85,9 +85,9 @@ class Lease(Closing):
             ended = True
         # A guardian that put everything back removed the record before it ended.
         if _read(self._folder) is None:
-            raise MltcpError("The trial was held up for so long that its jobs were put back.")
+            raise MltcpError("The trial hung for so long that its jobs were restored.")
         if ended:
-            raise MltcpError("The trial's guardian has ended, and so does the trial.")
+            raise MltcpError("The trial's watchdog process has ended, so the trial ends.")
 
     def close(self) -> None:
         """Put everything back. MltcpError names what could not be."""
@@ -127,7 +127,7 @@ def put_back(folder: Path = TRIAL_DIR) -> None:
             files.remove(state.job.id)
         TrustedFolder(folder).remove(_RECORD)
     if bad:
-        raise MltcpError(f"Not everything could be put back: {'; '.join(bad)}.")
+        raise MltcpError(f"Not everything could be restored: {'; '.join(bad)}.")
 
 
 def settle(folder: Path = TRIAL_DIR) -> bool:

@@ -61,8 +61,8 @@ class Plan:
     def __post_init__(self) -> None:
         if self.rounds < LEAST_ROUNDS or self.rounds % 2:
             raise UsageError(
-                f"{self.rounds} rounds can't prove anything: give an even number from"
-                f" {LEAST_ROUNDS} on."
+                f"{self.rounds} rounds can't give a significant result: give an even number,"
+                f" {LEAST_ROUNDS} or more."
             )
 
     @property

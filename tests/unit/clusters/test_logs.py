@@ -290,7 +290,7 @@ def test_encodings_of_spreadsheets_and_shells_are_read(
     (job,) = read_log(tmp_path / "log").jobs
     assert (job.gpus, job.placement, job.iterations) == (8, {"n1": 4, "n2": 4}, 500)
     (tmp_path / "log").write_bytes((CSV + "bért,0,1,9,8,,m,1\n").encode("latin1"))
-    with pytest.raises(UsageError, match="log:2: is no text in UTF-8"):
+    with pytest.raises(UsageError, match="log:2: isn't UTF-8 text"):
         read_log(tmp_path / "log")
 
 

@@ -247,7 +247,7 @@ def test_command_prints_policies_and_errors_as_json(
         ),
         (
             "cluster: {servers: 1}\ngenerate: {jobs: 3, hours: 0.01, gpus: {2: 1}}",
-            "nothing to choose; it takes several servers",
+            "leaves nothing to schedule; use several",
         ),
     ],
 )

@@ -82,13 +82,13 @@ def test_what_describes_a_network_is_not_said_in_two_ways(tmp_path: Path) -> Non
     (tmp_path / "c.yaml").write_text("cluster: {servers: 4}\n")
     both = said("--network", str(tmp_path / "c.yaml"), "--rate", "1gbit")
     assert "describes all links; leave out --rate and --uplink" in both
-    assert "--uplink is of links between switches" in said("--uplink", "1gbit")
+    assert "--uplink is the rate of links between switches" in said("--uplink", "1gbit")
     assert (
         said("--queue", "60")
         == "--queue: '60' is not a size, as it has no unit; write it like 2.5MB, 30kB or 64KiB."
     )
     assert said("--rate", "fast").startswith("--rate: 'fast' is not a rate")
-    assert said().startswith("nothing says how fast servers' links are: give --rate")
+    assert said().startswith("the rate of the servers' links is unknown: give --rate")
     table = ["--models", str(tmp_path / "m.yaml"), "--rate", "1gbit"]
     (tmp_path / "m.yaml").write_text("models: {bert: {size: -1MB}, vgg16: {like: vgg16}}\n")
     assert re.search(r"log makes:\d+: models.bert.size: '-1MB'", said(*table))
@@ -442,7 +442,7 @@ def test_counters_say_what_models_send(
         ("{}", "has no node_network_transmit_bytes_total"),
         ('{"data": {"result": 5}}', "is not what Prometheus's"),
         ('node_network_transmit_bytes_total{device="eth0"} x 1\n', "counters:1: has no number"),
-        (scraped({"n9": 1e9}), "no job of several servers had these to itself"),
+        (scraped({"n9": 1e9}), "cover no job that had several servers to itself"),
     ],
 )
 def test_counters_that_say_nothing_are_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -16,5 +16,5 @@ from mltcp_tools.collectives.session import SessionError
 )
 def test_a_rank_that_tells_what_cannot_be_is_named(told: Any) -> None:
     agreement = Agreement(lambda *numbers: [(1, 0, 0)] * 2, lambda what: [what, told])
-    with pytest.raises(SessionError, match="Rank 1 tells what can't be"):
+    with pytest.raises(SessionError, match="Rank 1 sent an invalid message"):
         agreement.meet(3, "", "the sum of 4 float32")

@@ -72,12 +72,12 @@ def test_variants_spread_connections_alike_over_spines() -> None:
     (
         "{cc: reno}",
         "{cc: reno, treatment: {time_shifts: {}}}",
-        "f.yaml:7: variants: reno has time_shifts, which there isn't in a fabric",
+        "f.yaml:7: variants: reno has time_shifts, which a fabric doesn't support",
     ),
     (
         "variants:",
         "neighbours: [{name: n, cc: reno}]\nvariants:",
-        "f.yaml:6: neighbours: there are none in a fabric",
+        "f.yaml:6: neighbours: a fabric has no neighbours",
     ),
 )
 def test_mistakes(old: str, new: str, complaint: str) -> None:

@@ -57,7 +57,7 @@ def test_profiles_with_answers_are_read_as_written() -> None:
     assert parse_profiles(write_profiles(profiles, None), "x")[0] == profiles
     with pytest.raises(UsageError, match="phases: missing"):
         parse_profiles("jobs: [{name: a, period: 1s}]", "x")
-    with pytest.raises(UsageError, match="before the one ahead"):
+    with pytest.raises(UsageError, match="before the previous one"):
         Profile("a", 1.0, (there,), (back, back))
 
 

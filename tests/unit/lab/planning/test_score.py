@@ -191,7 +191,7 @@ def test_demand_keeps_every_bit() -> None:
     ("profile", "complaint"),
     [
         (("a", -1.0, ()), "more than 0 s"),
-        (("a", 1.0, (Phase(0.0, 0.5, 1e6), Phase(0.4, 0.1, 1e6))), "before the one ahead"),
+        (("a", 1.0, (Phase(0.0, 0.5, 1e6), Phase(0.4, 0.1, 1e6))), "before the previous one"),
         (("a", 1.0, (Phase(0.9, 0.2, 1e6),)), "after the iteration"),
     ],
 )

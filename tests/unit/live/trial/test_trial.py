@@ -167,5 +167,5 @@ def test_periods_are_long_enough_for_forty_iterations() -> None:
 
 @pytest.mark.parametrize("rounds", [6, 9])
 def test_rounds_that_can_not_prove_anything_are_refused(rounds: int) -> None:
-    with pytest.raises(UsageError, match="even number from 8 on"):
+    with pytest.raises(UsageError, match="even number, 8 or more"):
         Plan(rounds, 60.0, 0.2)
