@@ -171,7 +171,7 @@ def test_what_is_no_file_of_rules_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes").chmod(0o644)
     with pytest.raises(UsageError, match="UTF-8"):
         load_config(tmp_path / "bytes")
-    with pytest.raises(UsageError, match="mebibyte"):
+    with pytest.raises(UsageError, match="larger than 1 MiB"):
         load_config(written(tmp_path / "large", "#" * (1 << 20) + "\n"))
 
 
