@@ -187,17 +187,18 @@ def fapes(
     parts: int | None,
     as_json: bool,
 ) -> None:
-    """Compare ways to share a cluster between training and inference.
+    """Compare FaPES with other ways to share a cluster between training and inference.
 
-    The ways are a static split, Lyra and FaPES. FILE describes the cluster, as for `mltcp cluster
-    run`.
+    Each rival lacks a part of FaPES: static-elastic lends no servers, lyra has another scheduler,
+    fapes-kpa a tuned autoscaler instead of a prediction, and with fapes-fixed the batch of each GPU
+    stays. FILE describes the cluster, as for `mltcp cluster run`.
 
     Figures are means over 3 random draws (or --draws) of requests, paths and random variation;
     with --windows, over disjoint parts of each trace.
 
-    The tenants replay the requests until the last job arrives, with 70 % fewer at night. In the
-    static split and in Lyra, inference owns SERVERS, which Knative's autoscaler uses. The savings
-    of FaPES over the other two come last.
+    The tenants replay the requests until the last job arrives, with 70 % fewer at night. In
+    static-elastic and lyra, inference owns SERVERS, which Knative's autoscaler uses. The savings of
+    FaPES over each rival come last.
     """
     from mltcp_tools.clusters.fapes.compare import compare, objective, saved
     from mltcp_tools.clusters.fapes.inference import Service, replayed
@@ -231,7 +232,7 @@ def fapes(
             "objective": objective(results),
         }
     if as_json:
-        click.echo(json.dumps({"schema": "mltcp-fapes/6", "traces": compared}, indent=2))
+        click.echo(json.dumps({"schema": "mltcp-fapes/7", "traces": compared}, indent=2))
     else:
         click.echo(render_loans(compared), nl=False)
 

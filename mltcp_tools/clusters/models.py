@@ -31,7 +31,9 @@ class Model:
     """compute_s: seconds of an iteration on one GPU. size: bytes that a collective handles in it.
 
     pattern: how. phases: into how many parts the iteration splits, each computing and then sending
-    its share. flows: connections between two servers.
+    its share. flows: connections between two servers. step_s: the part of `compute_s` that doesn't
+    depend on the batch. noise: gradient noise scale, in batches (McCandlish et al. 2018). Each of
+    the two is None where it isn't known.
     """
 
     name: str
@@ -40,12 +42,18 @@ class Model:
     pattern: Pattern = "ring"
     phases: int = 1
     flows: int = 4
+    step_s: float | None = None
+    noise: float | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.compute_s) and self.compute_s > 0):
             raise UsageError(f"model {self.name} must compute for more than 0 s.")
         if self.size < 0 or min(self.phases, self.flows) < 1:
             raise UsageError(f"model {self.name} has a negative size, or no phase.")
+        if self.step_s is not None and not 0 <= self.step_s < self.compute_s:
+            raise UsageError(f"model {self.name}: step is 0 s or more, and less than compute.")
+        if self.noise is not None and not 0 <= self.noise < math.inf:
+            raise UsageError(f"model {self.name}: noise is 0 or more.")
         if self.pattern not in PATTERNS:
             raise UsageError(
                 f"model {self.name}: the pattern is one of {', '.join(PATTERNS)}, not"

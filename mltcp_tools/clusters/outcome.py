@@ -15,7 +15,8 @@ import pandas as pd
 @dataclass(frozen=True)
 class Done:
     """A job that is done; seconds since the start. iteration_s: the mean of those it ran, slowdown:
-    that over the iteration alone. restarts: after preemption.
+    that over the iteration alone. restarts: after preemption. batch, learning_rate: means of its
+    iterations', in those that it asked for.
     """
 
     name: str
@@ -28,6 +29,8 @@ class Done:
     iteration_s: float
     slowdown: float
     restarts: int
+    batch: float = 1.0
+    learning_rate: float = 1.0
 
     @property
     def completion_s(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
 from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
 from mltcp_tools.clusters.outcome import Done, Outcome
-from mltcp_tools.clusters.policies.plan import efficiency
+from mltcp_tools.clusters.policies.plan import Scaled, scaled
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
 from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, View
@@ -34,6 +34,7 @@ class _Run:
     engine: int
     phases: tuple[Phase, ...]
     iterations: int
+    scaled: Scaled
     lost_s: dict[int, float] = field(default_factory=dict)
 
 
@@ -68,6 +69,8 @@ class _Tally:
     running_s: float = 0.0
     iterations: int = 0
     iterations_s: float = 0.0
+    batches: float = 0.0
+    rates: float = 0.0
     restarts: int = 0
 
 
@@ -193,6 +196,8 @@ class ClusterSimulator:
                 mean_s,
                 mean_s / state.isolated_s,
                 tally.restarts,
+                tally.batches / tally.iterations,
+                tally.rates / tally.iterations,
             )
         )
 
@@ -223,28 +228,28 @@ class ClusterSimulator:
         state.first_start_s = state.first_start_s if again else self._now_s
         state.allocation, state.started_s = dict(allocation), self._now_s
         self._tallies[number].restarts += again
+        own = scaled(job.model, job.gpus, sum(allocation.values()), self._topology)
         phases = phases_of(
-            job.model,
+            own.model,
             self._topology,
             allocation,
             number,
             aggregated=self._treatment.aggregated,
         )
-        factor = sum(allocation.values()) / job.gpus
-        left = (1 - state.progress) * job.iterations / (factor * efficiency(factor))
+        left = (1 - state.progress) * job.iterations / own.learning_rate
         iterations = max(1, math.ceil(left - 1e-6))
         engine = self._engine.add(
             FlowJob(
                 phases,
                 iterations,
                 begun_s,
-                job.compute_rows(),
+                replace(job, model=own.model).compute_rows(),
                 lag_s=lag_s(job.model, self._topology, allocation),
                 seed=job.seed,
                 flows=job.model.flows,
             )
         )
-        self._runs[number] = _Run(engine, phases, iterations)
+        self._runs[number] = _Run(engine, phases, iterations, own)
         self._by_engine[engine] = number
         self._running[number] = state
 
@@ -259,6 +264,8 @@ class ClusterSimulator:
         tally.running_s += held_s
         tally.iterations += stats.done
         tally.iterations_s += stats.sum_s
+        tally.batches += stats.done * run.scaled.batch
+        tally.rates += stats.done * run.scaled.learning_rate
         self._outcome.used_gpu_s += held_s * sum(state.allocation.values())
         for server, gpus in state.allocation.items():
             self._free[server] += gpus

@@ -47,9 +47,9 @@ def _below(draws: Sequence[Mapping[str, Any]], first: Sequence[Mapping[str, Any]
 
 
 def effect(mean: float, half: float, untold: float = 0.0) -> str:
-    """A share with half of its 95 % interval, in %; none where that or `untold` is larger."""
+    """A share with half of its 95 % interval, in %; none where that or `untold` isn't smaller."""
     shown = f"{100 * mean:+.1f}% ± {100 * half:.1f}"
-    return shown if abs(mean) > max(half, untold) else f"none ({shown})"
+    return f"none ({shown})" if abs(mean) <= max(half, untold) else shown
 
 
 _OUTCOMES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
@@ -69,13 +69,15 @@ _LOANS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "SLO met": ("slo_attainment", "{:.2%}".format),
     "wait p99": ("wait_p99_s", format_seconds),
     "restarts": ("restarts", "{:.0f}".format),
+    "batch": ("batch_mean", "{:.2f}".format),
+    "learning rate": ("learning_rate_mean", "{:.2f}".format),
 }
 
 
 def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
     """For each trace a line per way to share a cluster; then what FaPES saves of each rival."""
     parts = []
-    saved = [["trace", "FaPES against", "completion saved", "95 %", "SLO met, more", "95 %"]]
+    saved = [["trace", "FaPES against", "completion saved", "SLO met, more"]]
     said = ""
     for trace, found in compared.items():
         name = PurePath(trace).stem
@@ -89,10 +91,11 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
         parts.append(table(rows))
         said += f"{name}: {found['objective']}\n" if found["objective"] else ""
         for each in found["saved"]:
-            shares = (each["completion"], each["half"], each["slo"], each["slo_half"])
-            time, half, slo, slo_half = (f"{100 * share:.1f}" for share in shares)
-            own = [f"{time}%", f"± {half}", f"{slo}%", f"± {slo_half}"]
-            saved.append([name, each["rival"], *own])
+            time, slo = (
+                effect(each["completion"], each["half"]),
+                effect(each["slo"], each["slo_half"]),
+            )
+            saved.append([name, each["rival"], time, slo])
     return "\n".join([*parts, table(saved)]) + said
 
 

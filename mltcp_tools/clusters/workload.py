@@ -3,7 +3,7 @@
 
     cluster: {servers: 32, gpus: 8, rate: 50gbit, leaf: 8, oversubscription: 4}
     models:                               # besides those of models.py, or other values for them
-      mine: {compute: 150ms, size: 400MB, pattern: ring, phases: 1, flows: 4}
+      mine: {compute: 150ms, size: 400MB, pattern: ring, phases: 1, flows: 4, step: 20ms, noise: 8}
     jobs:                                 # either a list
       - {name: a, model: vgg16, gpus: 16, iterations: 2000, arrival: 0s, count: 3}
     generate:                             # or draws
@@ -58,7 +58,7 @@ _JOB_FIELDS = [
     "took",
     "placement",
 ]
-_MODEL_FIELDS = ["compute", "size", "pattern", "phases", "flows", "like"]
+_MODEL_FIELDS = ["compute", "size", "pattern", "phases", "flows", "step", "noise", "like"]
 _GENERATE_FIELDS = ["jobs", "load", "models", "gpus", "hours", "jitter"]
 SEEDS = 1_000_003
 """A workload's seed is multiplied by this, so that no two of its jobs' seeds are another's."""
@@ -383,6 +383,8 @@ def _read_models(top: Section) -> tuple[dict[str, Model], Set[str]]:
                 each.get("pattern", str, base.pattern),  # type: ignore[arg-type]
                 each.get("phases", whole, base.phases),
                 each.get("flows", whole, base.flows),
+                each.get("step", parse_seconds, base.step_s),
+                each.get("noise", positive, base.noise),
             )
         except UsageError as error:
             if str(error).startswith(f"{top.file}:"):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""FaPES against a static split under KPA and against Lyra: training and inference on one pool."""
+"""FaPES against rivals that lack a part of it: training and inference on one pool of servers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,17 +19,15 @@ from mltcp_tools.clusters.fapes.inference import (
     serve,
     tuned,
 )
-from mltcp_tools.clusters.fapes.policies import Fapes, Lyra
+from mltcp_tools.clusters.fapes.policies import Lyra
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.outcome import Outcome
-from mltcp_tools.clusters.policies.orders import Fifo
 from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.view import Policy
 from mltcp_tools.clusters.workload import Workload
 
-VARIANTS = ("static", "static-elastic", "lyra", "fapes-kpa", "fapes")
+VARIANTS = ("static-elastic", "lyra", "fapes-kpa", "fapes-fixed", "fapes")
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,8 @@ class Result:
             "slo_attainment": self.served.slo_attainment,
             "wait_p99_s": float(np.percentile(self.served.waits_s, 99)),
             "inference_gpus_mean": float(np.mean(self.served.replicas)),
+            "batch_mean": float(np.mean([job.batch for job in self.training.jobs])),
+            "learning_rate_mean": float(np.mean([job.learning_rate for job in self.training.jobs])),
         }
 
 
@@ -58,10 +58,12 @@ def compare(
     inference_servers: int,
     said: Callable[[str], None] = lambda variant: None,
 ) -> list[Result]:
-    """All variants. In `static` inference owns `inference_servers` and training the others, which
-    go to jobs first come first served, in `static-elastic` as FaPES gives them; in `lyra` training
-    borrows what KPA leaves of them; in `fapes` each may have all but one of the other's, and
-    `fapes-kpa` has a tuned KPA (`tuned`) in place of its prediction.
+    """All variants; each rival lacks a part of `fapes`.
+
+    fapes: training may have all but one server that inference doesn't need, by prediction, and the
+    reverse. fapes-kpa: a tuned KPA (`tuned`) instead of prediction. fapes-fixed: jobs keep the
+    batch that each GPU has. lyra: Lyra's scheduler on what a plain KPA leaves of inference's own
+    `inference_servers`. static-elastic: nothing is lent.
     """
     topology = workload.topology
     if not 0 < inference_servers < topology.servers:
@@ -69,31 +71,37 @@ def compare(
             f"inference can have 1 to {topology.servers - 1} servers, not {inference_servers}."
         )
     own = inference_servers * topology.gpus
+    wide = topology.total_gpus - topology.gpus
     mean_s = float(np.mean([service.seconds(each) for each in requests]))
+    scalers: dict[str, tuple[Scaler, int]] = {
+        "static-elastic": (Kpa(), own),
+        "fapes-kpa": (tuned(requests, service, wide), wide),
+        "fapes": (Predictive(mean_s), wide),
+    }
+    served = {
+        name: serve(requests, scaler, service, limit) for name, (scaler, limit) in scalers.items()
+    }
+    served |= {"lyra": served["static-elastic"], "fapes-fixed": served["fapes"]}
     results = []
     for variant in VARIANTS:
         said(variant)
-        wide = topology.total_gpus - topology.gpus
-        limit = wide if variant.startswith("fapes") else own
-        scaler: Scaler = Predictive(mean_s) if variant == "fapes" else Kpa()
-        if variant == "fapes-kpa":
-            scaler = tuned(requests, service, limit)
-        served = serve(requests, scaler, service, limit)
-        split = variant.startswith("static")
-        needs = [(0.0, inference_servers)] if split else list(served.needs(topology.gpus))
-        policy = _POLICIES[variant]()
-        outcome = ClusterSimulator(workload, policy, treatment("mltcp"), needs=needs).run()
-        results.append(Result(variant, outcome, served))
+        needs = list(served[variant].needs(topology.gpus))
+        if variant == "static-elastic":
+            needs = [(0.0, inference_servers)]
+        outcome = ClusterSimulator(
+            _fixed(workload) if variant == "fapes-fixed" else workload,
+            Lyra() if variant == "lyra" else Elastic(),
+            treatment("mltcp"),
+            needs=needs,
+        ).run()
+        results.append(Result(variant, outcome, served[variant]))
     return results
 
 
-_POLICIES: dict[str, Callable[[], Policy]] = {
-    "static": lambda: Fifo("static"),
-    "static-elastic": Elastic,
-    "lyra": Lyra,
-    "fapes-kpa": Fapes,
-    "fapes": Fapes,
-}
+def _fixed(workload: Workload) -> Workload:
+    """The same, with the batch of a GPU as the only one whose computing time is known."""
+    jobs = [replace(job, model=replace(job.model, step_s=None)) for job in workload.jobs]
+    return replace(workload, jobs=tuple(jobs))
 
 
 KEPT = 0.95

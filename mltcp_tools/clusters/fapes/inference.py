@@ -55,8 +55,6 @@ class Service:
 class Scaler(Protocol):
     """Says how many replicas there should be, every TICK_S."""
 
-    name: str
-
     def wanted(self, now_s: float, concurrency: float, arrived: int, replicas: int) -> int:
         """concurrency: requests in service or waiting, mean since the last tick; arrived: since
         then; replicas: those that are ready."""
@@ -71,12 +69,8 @@ class Kpa:
     is scaled down at a time.
     """
 
-    name = "kpa"
-
-    def __init__(
-        self, slots: int = SLOTS, stable_s: float = 60.0, utilisation: float = 0.7
-    ) -> None:
-        self._target, self._stable_s = slots * utilisation, stable_s
+    def __init__(self, stable_s: float = 60.0, utilisation: float = 0.7) -> None:
+        self._target, self._stable_s = SLOTS * utilisation, stable_s
         self._stable: deque[float] = deque(maxlen=int(stable_s / TICK_S))
         self._panic: deque[float] = deque(maxlen=max(1, int(stable_s / 10 / TICK_S)))
         self._panic_until_s = -math.inf
@@ -123,19 +117,15 @@ class Predictive:
     servers' start-up. Replicas leave only after the prediction has been lower for HOLD_S.
     """
 
-    name = "predictive"
     WINDOW_S = 30.0
     HOLD_S = 120.0
     SIGMAS = 3.0
 
-    def __init__(
-        self, service_s: float, slots: int = SLOTS, hold_s: float = HOLD_S, stable_s: float = 60.0
-    ) -> None:
-        self._kpa = Kpa(slots, stable_s)
-        self._service_s, self._slots = service_s, slots
+    def __init__(self, service_s: float) -> None:
+        self._kpa, self._service_s = Kpa(), service_s
         self._level = self._trend = 0.0
         self._counts: deque[int] = deque(maxlen=int(self.WINDOW_S / TICK_S))
-        self._wishes: deque[int] = deque(maxlen=int(hold_s / TICK_S))
+        self._wishes: deque[int] = deque(maxlen=int(self.HOLD_S / TICK_S))
 
     def wanted(self, now_s: float, concurrency: float, arrived: int, replicas: int) -> int:
         """See Scaler."""
@@ -148,7 +138,7 @@ class Predictive:
         busy = max(ahead, 0.0) * self._service_s
         room = busy + self.SIGMAS * math.sqrt(busy)
         kpa = self._kpa.wanted(now_s, concurrency, arrived, replicas)
-        self._wishes.append(max(math.ceil(room / self._slots), kpa))
+        self._wishes.append(max(math.ceil(room / SLOTS), kpa))
         return max(self._wishes)
 
 
@@ -174,14 +164,12 @@ class Served:
                 before = servers
 
 
-def serve(
-    requests: Sequence[Request], scaler: Scaler, service: Service, limit: int, slots: int = SLOTS
-) -> Served:
+def serve(requests: Sequence[Request], scaler: Scaler, service: Service, limit: int) -> Served:
     """Serve the requests with as many replicas as the scaler wants, at most `limit`."""
     first = max(1, min(limit, 2))
-    free = [(0.0, number) for number in range(first * slots)]  # slots by when they are free
+    free = [(0.0, number) for number in range(first * SLOTS)]  # slots by when they are free
     heapq.heapify(free)
-    have, retire, serial = first, 0, first * slots
+    have, retire, serial = first, 0, first * SLOTS
     waits = np.zeros(len(requests))
     served = Served(waits)
     ending: list[float] = []  # requests in service or waiting, by when they are done
@@ -190,14 +178,14 @@ def serve(
         while request.arrival_s >= tick_s:
             area, at_s = _leave(ending, area, at_s, tick_s)
             wanted = max(1, min(limit, scaler.wanted(tick_s, area / TICK_S, arrived, have)))
-            for _ in range((wanted - have) * slots):
+            for _ in range((wanted - have) * SLOTS):
                 if retire:
                     retire -= 1
                 else:
                     heapq.heappush(free, (tick_s + STARTUP_S, serial))
                     serial += 1
-            retire += max(0, have - wanted) * slots
-            while retire and len(free) > slots:
+            retire += max(0, have - wanted) * SLOTS
+            while retire and len(free) > SLOTS:
                 # The slots that would be free first are the idle ones.
                 heapq.heappop(free)
                 retire -= 1

@@ -13,12 +13,16 @@ another one needs the room.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
-from mltcp_tools.clusters.models import Allocation
+from mltcp_tools.clusters.models import Allocation, Model
 from mltcp_tools.clusters.policies.placing import take
+from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import RESTART_S, Decision, Ints, JobState, View
 from mltcp_tools.clusters.workload import alone_s
 
@@ -29,48 +33,53 @@ SPREAD = 2
 """A job gets at most so many times the GPUs it asked for."""
 
 
-# A job with k GPUs instead of its own number takes k times as many samples per second, less what
-# synchronising costs and less what larger batches lose in statistical efficiency: with the noise
-# scale phi, that is (1 + phi) / (k / k0 + phi) of what as many small batches would have brought
-# (McCandlish et al. 2018, formula 2.11, in units of the job's own batch).
-NOISE_SCALE = 4.0
+@dataclass(frozen=True)
+class Scaled:
+    """A job with other GPUs than it asked for.
+
+    batch, learning_rate: in those of the job. An iteration brings as much as `learning_rate` of its
+    own ones (AdaScale: Johnson et al. 2020). model: with the computing time of its iterations.
+    """
+
+    batch: float
+    learning_rate: float
+    model: Model
 
 
-def efficiency(factor: float) -> float:
-    """Work per sample with `factor` times the job's own batch, at most 1."""
-    return (1 + NOISE_SCALE) / (max(1.0, factor) + NOISE_SCALE)
+@lru_cache(maxsize=4096)
+def scaled(model: Model, own: int, gpus: int, topology: Topology) -> Scaled:
+    """A job that asked for `own` GPUs, with `gpus`, and the batch that trains it fastest.
+
+    A GPU never has more of the batch than it had, as it may have no memory for it. Fewer GPUs have
+    a smaller batch; more have a larger one only where the noise scale says what that brings.
+    """
+    share, noise, most_s = gpus / own, model.noise, model.compute_s
+    step_s = most_s if model.step_s is None else model.step_s
+    if noise is None:
+        batch = brings = min(1.0, share)
+    else:
+        batch = share
+        if share > 1 and step_s < most_s:
+            # An iteration takes fixed_s + batch * each_s, and brings what `brings` says.
+            fixed_s = step_s + alone_s(model, gpus, topology) - most_s
+            each_s = (most_s - step_s) / share
+            batch = min(max(1.0, math.sqrt(noise * fixed_s / each_s)), share)
+        brings = batch * (1 + noise) / (batch + noise)
+    compute_s = step_s + (most_s - step_s) * batch / share
+    return Scaled(batch, brings, replace(model, compute_s=compute_s))
 
 
 def speed(view: View, state: JobState, gpus: int) -> float:
     """Share of the job's own speed with so many GPUs, 1 with those it asked for.
 
-    Its performance model is that of a job alone on neighbouring servers: nothing is sent inside
+    Its performance model is that of a job alone on the first servers: nothing is sent inside
     one server, and beyond a leaf the network is as narrow as it is.
     """
     if gpus < 1:
         return 0.0
-    factor = gpus / state.job.gpus
-    iteration_s = alone_s(state.job.model, min(gpus, view.topology.total_gpus), view.topology)
-    return factor * efficiency(factor) * state.isolated_s / iteration_s
-
-
-def decide(view: View) -> Decision:
-    """Return the jobs that run, and their places."""
-    states = sorted((*view.running, *view.waiting), key=lambda s: s.number)
-    remaining = {s.number: max(1.0, view.remaining_s(s)) for s in states}
-    counts = _divide(view, states, remaining)
-    kept = _kept(view, states, counts, remaining)
-    free = view.free_without(kept)
-    coming = [s for s in states if s.number not in kept and counts[s.number]]
-    # The larger first, as whole servers are what is short.
-    coming.sort(key=lambda s: (-min(counts[s.number], view.topology.gpus), remaining[s.number]))
-    for state in coming:
-        allocation = _place(view, free, counts[state.number])
-        if allocation:
-            kept[state.number] = allocation
-            for server, gpus in allocation.items():
-                free[server] -= gpus
-    return kept
+    found = scaled(state.job.model, state.job.gpus, gpus, view.topology)
+    iteration_s = alone_s(found.model, gpus, view.topology)
+    return found.learning_rate * state.isolated_s / iteration_s
 
 
 def _divide(
@@ -181,11 +190,38 @@ def _place(view: View, free: Ints, gpus: int) -> Allocation:
 
 
 class Elastic:
-    """The plan as a policy of its own."""
+    """The plan as a policy. Where a server is reclaimed, it is the one whose jobs lose least."""
 
     name = "elastic"
     round_s: float | None = ROUND_S
 
     def decide(self, view: View) -> Decision:
-        """Nothing but the plan."""
-        return decide(view)
+        """New counts, and places for those that change."""
+        states = sorted((*view.running, *view.waiting), key=lambda s: s.number)
+        remaining = {s.number: max(1.0, view.remaining_s(s)) for s in states}
+        counts = _divide(view, states, remaining)
+        kept = _kept(view, states, counts, remaining)
+        free = view.free_without(kept)
+        coming = [s for s in states if s.number not in kept and counts[s.number]]
+        # The larger first, as whole servers are what is short.
+        coming.sort(key=lambda s: (-min(counts[s.number], view.topology.gpus), remaining[s.number]))
+        for state in coming:
+            allocation = _place(view, free, counts[state.number])
+            if allocation:
+                kept[state.number] = allocation
+                for server, gpus in allocation.items():
+                    free[server] -= gpus
+        return kept
+
+    @staticmethod
+    def reclaim_cost(view: View, server: int) -> float:
+        """GPU seconds that stop if the server leaves: its jobs restart, and are smaller then."""
+        cost = 0.0
+        for state in view.running:
+            if server in state.allocation:
+                have = sum(state.allocation.values())
+                less = have - state.allocation[server]
+                cost += RESTART_S * have + view.remaining_s(state) * (
+                    1 - speed(view, state, less) / speed(view, state, have)
+                )
+        return cost

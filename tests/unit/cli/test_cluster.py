@@ -99,7 +99,7 @@ def test_loans_are_compared_without_options(
     found = {variant["variant"]: variant for variant in compared["draws"][0]}
     assert set(found) == set(VARIANTS)
     # What inference doesn't need is lent to training.
-    assert found["lyra"]["completion_mean_s"] <= found["static"]["completion_mean_s"]
+    assert found["fapes"]["completion_mean_s"] <= found["static-elastic"]["completion_mean_s"]
 
 
 def test_an_interrupted_run_leaves_what_is_done(

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from mltcp_tools.clusters.fapes.compare import compare, objective, saved
+from mltcp_tools.base.errors import UsageError
+from mltcp_tools.clusters.fapes.compare import Saved, compare, objective, saved
 from mltcp_tools.clusters.fapes.inference import (
     Kpa,
     Predictive,
@@ -16,15 +19,82 @@ from mltcp_tools.clusters.fapes.inference import (
     serve,
     tuned,
 )
+from mltcp_tools.clusters.models import Model
+from mltcp_tools.clusters.policies.plan import Elastic, Scaled, scaled
+from mltcp_tools.clusters.rules import treatment
+from mltcp_tools.clusters.simulate import ClusterSimulator
+from mltcp_tools.clusters.text import render_loans
 from mltcp_tools.clusters.topology import regular
-from mltcp_tools.clusters.workload import Generated, Workload, generate
+from mltcp_tools.clusters.workload import (
+    ClusterJob,
+    Generated,
+    Workload,
+    alone_s,
+    generate,
+    parse_workload,
+)
 
 ONE_SECOND = Service(context_s=0.0, generated_s=0.0, base_s=1.0)
+IDLE = regular(servers=8, gpus=4, leaf=4, rate_bps=25e9)
+KNOWN = Model("known", 0.3, 100_000_000, step_s=0.05, noise=4.0)
 
 
 def steady(rate: float, seconds: float) -> list[Request]:
     """Requests one after another at that rate."""
     return [Request(n / rate, 1, 1) for n in range(int(rate * seconds))]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5, 4.0, 1e6])
+@pytest.mark.parametrize("gpus", [5, 8, 16])
+def test_the_batch_is_the_one_that_trains_fastest(noise: float, gpus: int) -> None:
+    model = replace(KNOWN, noise=noise)
+    found = scaled(model, 4, gpus, IDLE)
+
+    def pace(batch: float) -> float:
+        """Iterations of its own that the job does in a second."""
+        computes_s = 0.05 + 0.25 * batch / (gpus / 4)
+        sends_s = alone_s(model, gpus, IDLE) - 0.3
+        return batch * (1 + noise) / (batch + noise) / (computes_s + sends_s)
+
+    assert 1 <= found.batch <= gpus / 4
+    assert pace(found.batch) >= max(map(pace, np.linspace(1, gpus / 4, 200).tolist())) - 1e-9
+    each_s = alone_s(found.model, gpus, IDLE)
+    assert found.learning_rate / each_s == pytest.approx(pace(found.batch))
+
+
+def test_a_job_with_what_it_asked_for_is_unchanged() -> None:
+    assert scaled(KNOWN, 8, 8, IDLE) == Scaled(1.0, 1.0, KNOWN)
+
+
+def test_what_is_not_known_of_a_model_promises_no_gain() -> None:
+    model = replace(KNOWN, step_s=None, noise=None)
+    assert scaled(model, 4, 16, IDLE) == Scaled(1.0, 1.0, model)
+    assert scaled(model, 4, 2, IDLE) == Scaled(0.5, 0.5, model)
+    without_noise = scaled(replace(KNOWN, noise=None), 4, 8, IDLE)
+    assert (without_noise.batch, without_noise.learning_rate) == (1.0, 1.0)
+    assert without_noise.model.compute_s == pytest.approx(0.05 + 0.25 / 2)
+    without_step = scaled(replace(KNOWN, step_s=None), 4, 8, IDLE)
+    assert (without_step.batch, without_step.model.compute_s) == (2.0, 0.3)
+    assert without_step.learning_rate == pytest.approx(2 * 5 / 6)
+
+
+@pytest.mark.parametrize("model", [KNOWN, replace(KNOWN, noise=None), replace(KNOWN, step_s=None)])
+def test_a_job_that_grows_ends_when_the_model_says(model: Model) -> None:
+    job = ClusterJob("a", model, 4, 2000)
+    outcome = ClusterSimulator(Workload(IDLE, (job,)), Elastic(), treatment("reno")).run()
+    (done,) = outcome.jobs
+    found = scaled(model, 4, 8, IDLE)
+    assert (done.batch, done.learning_rate) == (found.batch, found.learning_rate)
+    each_s = alone_s(found.model, 8, IDLE)
+    assert done.completion_s == pytest.approx(2000 / found.learning_rate * each_s, rel=0.01)
+    assert done.completion_s < 2000 * alone_s(model, 4, IDLE)
+
+
+@pytest.mark.parametrize("text", ["step: 300ms", "step: -1s", "noise: -1", "noise: .inf"])
+def test_step_and_noise_that_cannot_be_are_refused(text: str) -> None:
+    models = f"models: {{a: {{compute: 300ms, size: 1MB, {text}}}}}"
+    with pytest.raises(UsageError, match=r"w\.yaml:1: models\.a"):
+        parse_workload(f"{models}\njobs: [{{model: a, gpus: 1, iterations: 1}}]", "w.yaml")
 
 
 def test_kpa_settles_where_its_target_says() -> None:
@@ -69,21 +139,21 @@ def test_tenants_replay_the_trace() -> None:
 
 def test_loans_help_training_and_keep_the_objective() -> None:
     topology = regular(servers=8, gpus=4, leaf=4, rate_bps=25e9)
-    draws = Generated(jobs=25, load=1.2, hours=0.1, gpus={4: 1, 8: 1})
-    workload = Workload(topology, generate(topology, draws, 1))
+    draws = Generated(25, 1.2, {"known": 1}, {4: 1, 8: 1}, 0.1)
+    workload = Workload(topology, generate(topology, draws, 1, {"known": KNOWN}))
     hours = workload.jobs[-1].arrival_s / 3600
     requests = replayed(steady(0.5, 600), hours, 20, 1)
     results = {each.variant: each for each in compare(workload, requests, ONE_SECOND, 4)}
     completion = {
         variant: each.training.summary()["completion_mean_s"] for variant, each in results.items()
     }
-    assert completion["fapes"] < completion["static"]  # type: ignore[operator]
-    assert completion["lyra"] < completion["static"]  # type: ignore[operator]
+    assert completion["fapes"] < completion["static-elastic"]  # type: ignore[operator]
+    assert completion["lyra"] < completion["static-elastic"]  # type: ignore[operator]
     kept = results["fapes"].served.slo_attainment
-    assert kept >= results["static"].served.slo_attainment
+    assert kept >= results["static-elastic"].served.slo_attainment
     assert all(len(each.training.jobs) == 25 for each in results.values())
     by_rival = {each.rival: each for each in saved([list(results.values())])}
-    assert list(by_rival) == ["static", "static-elastic", "lyra", "fapes-kpa"]
+    assert list(by_rival) == ["static-elastic", "lyra", "fapes-kpa", "fapes-fixed"]
     below = 1 - completion["fapes"] / completion["lyra"]  # type: ignore[operator]
     assert by_rival["lyra"].completion == pytest.approx(below)
     assert objective([list(results.values())]) == ""
@@ -110,3 +180,15 @@ def test_kpa_is_tuned_to_what_prediction_may_use() -> None:
     plain = serve(requests, Kpa(), ONE_SECOND, 100)
     best = serve(requests, tuned(requests, ONE_SECOND, 100), ONE_SECOND, 100)
     assert best.slo_attainment > plain.slo_attainment
+
+
+@pytest.mark.parametrize(
+    ("half", "said"),
+    [(0.01, "+2.0% ± 1.0"), (0.03, "none (+2.0% ± 3.0)"), (float("nan"), "+2.0% ± nan")],
+)
+def test_savings_within_their_error_are_none(half: float, said: str) -> None:
+    rival = Saved("lyra", 0.02, half, 0.05, 0.01)
+    shown = render_loans(
+        {"sia:traces/a.csv": {"draws": [[]], "saved": [vars(rival)], "objective": ""}}
+    )
+    assert " ".join(shown.splitlines()[-1].split()) == f"a lyra {said} +5.0% ± 1.0"

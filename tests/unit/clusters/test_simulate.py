@@ -199,7 +199,7 @@ def test_a_workload_keeps_order() -> None:
 def test_the_plan_gives_no_gpus_that_make_a_job_slower() -> None:
     """Beyond one server, this job would send for longer than its GPUs save."""
     topology = regular(servers=4, gpus=4, leaf=4, rate_bps=25e9)
-    job = ClusterJob("a", MODELS["bert"], 4, 100)
+    job = ClusterJob("a", dataclasses.replace(MODELS["bert"], noise=4.0), 4, 100)
     state = JobState(0, job, isolated_iteration_s(job, topology))
     view = View(0.0, topology, np.full(4, 4), (state,), (), lambda _: 0.0)
     assert sum(policy("elastic").decide(view)[0].values()) == 4
