@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -71,11 +70,12 @@ def command() -> None:
     " mltcp+time_shifts, aggregation, mltcp+aggregation.",
 )
 @output_folder("Write a run folder: every job, and the summaries.")
-@shown_option(
-    "--executor",
-    default="processes",
-    metavar="WHERE",
-    help="Engine of the runs: processes (of this machine), ray (a local cluster) or ray:ADDRESS.",
+@click.option(
+    "--ray",
+    "address",
+    metavar="ADDRESS",
+    help="Run over the Ray cluster at this address; local starts one on all CPUs of this machine."
+    "  [default: one run after another]",
 )
 @_draws_options
 def run(
@@ -84,7 +84,7 @@ def run(
     policies: tuple[str, ...],
     treatments: tuple[str, ...],
     output: Path | None,
-    executor: str,
+    address: str | None,
     shorter: float,
     draws: int | None,
     parts: int | None,
@@ -104,24 +104,12 @@ def run(
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.sweep import Task, sweep
     from mltcp_tools.clusters.text import long, render_summaries
-    from mltcp_tools.clusters.traces import read_workload, windows
-    from mltcp_tools.clusters.workload import Workload
+    from mltcp_tools.clusters.traces import read_draws
     from mltcp_tools.kernel.environment import RunEnvironment
 
-    if parts and draws:
-        raise UsageError("--windows take the place of --draws; leave one of them out.")
     # Names that don't exist are refused before anything runs.
     variants = [(policy(n).name, treatment(t).name) for n in policies for t in treatments]
-    first = read_workload(file, trace)
-
-    def drawn(seed: int) -> Workload:
-        found = first if seed == first.seed else read_workload(file, trace, seed)
-        return found.shorter(shorter)
-
-    if parts:
-        workloads: Iterable[Workload] = windows(drawn(first.seed), parts)
-    else:
-        workloads = map(drawn, range(first.seed, first.seed + (draws or 1)))
+    workloads = read_draws(file, trace, shorter, draws, parts)
     if output is not None:
         check_folder(output)
         output.mkdir(parents=True, exist_ok=True)
@@ -131,7 +119,7 @@ def run(
             shutil.copyfile(file, output / "workload.yaml")
     tasks = [Task(each, name, how, shorter) for each in workloads for name, how in variants]
     done: dict[int, Outcome] = {}
-    for place, outcome in sweep(tasks, executor):
+    for place, outcome in sweep(tasks, address):
         done[place] = outcome
         mean_s = float(outcome.summary()["completion_mean_s"])
         click.echo(
@@ -203,14 +191,7 @@ def fapes(
     from mltcp_tools.clusters.fapes.compare import compare, objective, saved
     from mltcp_tools.clusters.fapes.inference import Service, replayed
     from mltcp_tools.clusters.text import render_loans
-    from mltcp_tools.clusters.traces import read_requests, read_workload, windows
-    from mltcp_tools.clusters.workload import Workload
-
-    if parts and draws:
-        raise UsageError("--windows take the place of --draws; leave one of them out.")
-
-    def drawn(trace: str, draw: int) -> Workload:
-        return read_workload(file, trace, draw).shorter(shorter)
+    from mltcp_tools.clusters.traces import read_draws, read_requests
 
     def said(variant: str) -> None:
         click.echo(f"{variant}…", err=True)
@@ -219,10 +200,7 @@ def fapes(
     compared = {}
     for trace in traces:
         results = []
-        if parts:
-            workloads = windows(drawn(trace, 1), parts)
-        else:
-            workloads = [drawn(trace, draw) for draw in range(1, 1 + (draws or 3))]
+        workloads = read_draws(file, trace, shorter, draws, parts, default=3)
         for draw, workload in enumerate(workloads, 1):
             served = replayed(asked, workload.jobs[-1].arrival_s / 3600, tenants, draw)
             results.append(compare(workload, served, Service(), inference, said))

@@ -199,6 +199,24 @@ def read_workload(
     return replace(base, jobs=read_jobs(trace, base.topology, base.seed))
 
 
+def read_draws(
+    file: Path | None,
+    trace: str | None,
+    shorter: float,
+    draws: int | None,
+    parts: int | None,
+    default: int = 1,
+) -> list[Workload]:
+    """So many draws of a workload, shorter by a factor; or, where `parts` is given, its windows."""
+    if parts and draws:
+        raise UsageError("--windows take the place of --draws; leave one of them out.")
+    first = read_workload(file, trace)
+    if parts:
+        return windows(first.shorter(shorter), parts)
+    later = (read_workload(file, trace, first.seed + draw) for draw in range(1, draws or default))
+    return [each.shorter(shorter) for each in (first, *later)]
+
+
 def windows(workload: Workload, count: int) -> list[Workload]:
     """Disjoint parts of the workload's jobs, one after the other, of equally many jobs (or one
     more); each begins with its first job."""

@@ -108,7 +108,7 @@ def test_an_interrupted_run_leaves_what_is_done(
     file, folder = tmp_path / "w.yaml", tmp_path / "run"
     file.write_text(WORKLOAD)
 
-    def stopped(tasks: Sequence[Task], executor: str) -> Iterator[tuple[int, Outcome]]:
+    def stopped(tasks: Sequence[Task], address: str | None) -> Iterator[tuple[int, Outcome]]:
         yield 1, perform(tasks[1])
         raise MltcpError("a worker died")
 
