@@ -103,18 +103,22 @@ def import_(
     known: dict[str, object] = {}
     for path in models:
         known = importing.models_of_table(Path(path)) | known
-    sizes = [f"{counted(len(known), 'model')} of {', '.join(models)}"] if models else []
+    sizes = (
+        [f"{counted(len(known), 'model')} of {', '.join(Path(each).name for each in models)}"]
+        if models
+        else []
+    )
     if counters is not None:
         seen, read, guessed = measured(read, read_counters(counters), known)
         known = seen | known
         assumed += ["iteration"] * guessed
-        sizes.append(f"{counted(len(seen), 'model')} measured by {counters}")
+        sizes.append(f"{counted(len(seen), 'model')} measured by {counters.name}")
     left_out = "".join(f"; left out: {n} {reason}" for reason, n in read.left_out.items())
     given = {"servers' links": rate, "uplinks": uplink, "queues": queue}
     links = "".join(f", {name} {value}" for name, value in given.items() if value)
     inputs = [
-        f"Jobs: {counted(len(read.jobs), 'job')} of {log}{left_out}.",
-        f"Network: {network or 'one switch'}{links}.",
+        f"Jobs: {counted(len(read.jobs), 'job')} of {log.name}{left_out}.",
+        f"Network: {network.name if network else 'one switch'}{links}.",
         f"Bytes that models send: {', '.join(sizes) or 'none is needed'}.",
         *read.notes,
     ]

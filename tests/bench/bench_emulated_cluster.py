@@ -111,8 +111,11 @@ def written(folder: Path, minutes: float) -> None:
         nodes = ";".join(job["hosts"])
         lines.append(f"{job['name']},{start},{start},{end},{RANKS},{nodes},{job['iterations']}")
     (folder / "jobs.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    sizes = {name: {"size": f"{size}kB"} for name, (_, size, _) in MODELS.items()}
-    (folder / "models.yaml").write_text(json.dumps({"models": sizes}), encoding="utf-8")
+    table = {
+        name: {"size": f"{size}kB", "compute": f"{compute_s}s"}
+        for name, (compute_s, size, _) in MODELS.items()
+    }
+    (folder / "models.yaml").write_text(json.dumps({"models": table}), encoding="utf-8")
     racks = [f"SwitchName=leaf{rack} Nodes=r{rack}h[1-6]" for rack in (1, 2)]
     conf = "\n".join([*racks, "SwitchName=spine Switches=leaf[1-2]"])
     (folder / "topology.conf").write_text(conf + "\n", encoding="utf-8")

@@ -21,7 +21,8 @@ class Facts:
 
     Shares of gpu_hours: several: of jobs on several servers; leaves: of those on several leaves, or
     that may be; unplaced: of jobs whose nodes aren't known. several_network, leaves_network: of the
-    time in which these don't compute, None where nobody says how long jobs compute.
+    time in which these don't compute, None where nobody says how long jobs compute. fitted: that
+    follows from iterations.
     """
 
     jobs: int
@@ -37,6 +38,7 @@ class Facts:
     unplaced: float
     several_network: float | None
     leaves_network: float | None
+    fitted: bool
 
     def sentences(self) -> list[str]:
         """In words."""
@@ -52,7 +54,7 @@ class Facts:
             f" of the GPU hours, uplinks at most"
             f" {self._network(self.leaves_network, self.leaves):.1%}: "
             + (
-                "the time in which those jobs don't compute."
+                f"the time in which those jobs don't compute{self._fitted}."
                 if known
                 else "all of those jobs' time, as nobody says how much of it they compute."
             ),
@@ -68,6 +70,10 @@ class Facts:
                 " than a server count as on several servers and leaves."
             )
         return found
+
+    @property
+    def _fitted(self) -> str:
+        return ", by computing times that follow from iterations" if self.fitted else ""
 
     @staticmethod
     def _network(known: float | None, whole: float) -> float:
@@ -96,17 +102,22 @@ def facts(workload: Workload) -> Facts:
     if not workload.shared:
         idle = np.maximum(0.0, held - _computing_s(jobs))
         networks = [float(idle[which].sum() / own_s) for which in (several, leaves)]
+    shares = [float(held[which].sum() / own_s) for which in (several, leaves, unplaced)]
     return Facts(
-        len(jobs) + workload.parts[0],
-        topology.total_gpus,
-        span_s / 3600,
-        own_s / 3600,
-        workload.parts[1],
-        float(own_s / (topology.total_gpus * span_s)),
-        float((starts - arrivals).mean()),
-        float(np.median(starts - arrivals)),
-        *(float(held[which].sum() / own_s) for which in (several, leaves, unplaced)),
-        *networks,
+        jobs=len(jobs) + workload.parts[0],
+        gpus=topology.total_gpus,
+        hours=span_s / 3600,
+        gpu_hours=own_s / 3600,
+        parts=workload.parts[1],
+        utilisation=float(own_s / (topology.total_gpus * span_s)),
+        wait_mean_s=float((starts - arrivals).mean()),
+        wait_median_s=float(np.median(starts - arrivals)),
+        several=shares[0],
+        leaves=shares[1],
+        unplaced=shares[2],
+        several_network=networks[0],
+        leaves_network=networks[1],
+        fitted=bool(workload.fitted),
     )
 
 
