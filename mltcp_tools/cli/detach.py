@@ -12,8 +12,9 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.text import became, examples, printable, tally
 from mltcp_tools.live.attach.access import Change
-from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.restore import detach, detach_jobs
 from mltcp_tools.live.observe.follower_state import forget_killed
+from mltcp_tools.live.trial.rollback import withdraw
 
 
 @click.command(epilog=examples("mltcp detach gpt2", "mltcp detach --all"))
@@ -31,14 +32,19 @@ def command(which: str | None, everything: bool, name: str | None, as_json: bool
     """Restore the congestion control that attached sockets had before, and drop their tags.
 
     JOB is the name of a job, PID a process. Prints each socket, and the reason where it could not
-    be restored. Works after `mltcp unload --force`, too. Needs root.
+    be restored. Works after `mltcp unload --force`, too. Ends a trial of the job. Needs root.
     """
     if sum(each is not None and each is not False for each in (which, everything, name)) != 1:
         raise click.UsageError("give exactly one of JOB, PID, --job and --all")
     if which is not None and which.isdecimal() and len(which) <= 9:
         done = detach(pid=int(which))
     else:
-        done = detach(job=which or name)
+        job = which or name
+        on_trial = withdraw(job)
+        # Its trial may have it detached at this moment.
+        done = detach_jobs(on_trial) if job in on_trial else detach(job=job)
+        if on_trial:
+            click.echo(f"The trial of {printable(', '.join(on_trial))} ends.", err=True)
     if everything:
         forget_killed()  # `mltcp status --check` has no reason left to miss them
     if as_json:

@@ -172,6 +172,24 @@ def test_a_second_trial_is_refused(backend: Backend, mark: str) -> None:
         assert (second.returncode, "Another trial runs" in err) == (4, True)
 
 
+@pytest.mark.parametrize("variant", ["mltcp", "base"])
+def test_detach_by_hand_ends_trial_and_job_stays_detached(
+    backend: Backend, mark: str, variant: str
+) -> None:
+    with job(mark), job(mark.replace("mark", "other")) as other:
+        assert main(["attach", mark, "--job", "a", "--kind", "all"]) == 0
+        with trial("--job", "a", "--job", f"b={other.pid}", *QUICK, "--json") as process:
+            wait_for(lambda: not runs(backend), "the first look", beside=process)
+            wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
+            if variant == "base":
+                wait_for(lambda: not runs(backend), "a period without", beside=process)
+            assert main(["detach", "a"]) == 0
+            code, found, _ = result(process)
+        assert (code, found["verdict"], found["ended"]) == (1, "short", "Somebody detached a.")
+        assert nothing_left(backend)
+        assert main(["detach", "a"]) == 2
+
+
 def test_a_job_without_iterations_is_refused(backend: Backend, mark: str) -> None:
     with training(mark, "cc=reno") as silent:
         silent.ask("connect")

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from mltcp_tools.base.errors import BusyError, MltcpError
@@ -26,6 +26,7 @@ from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.locks import RUN_DIR, exclusive
 from mltcp_tools.kernel.host.programs import module_command
 from mltcp_tools.kernel.host.state_dir import TrustedFolder, boot_id
+from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.processes import is_running, process
 from mltcp_tools.live.attach.state import AttachedJob, StateFiles
 from mltcp_tools.live.trial.subjects import reattach, restore
@@ -65,14 +66,15 @@ class Lease(Closing):
                 start_new_session=True,
                 cwd="/",
             )
-            owners = [[pid, process(pid).start_ticks] for pid in (os.getpid(), self._guardian.pid)]
-            document = {"boot_id": boot_id(), "owners": owners, "jobs": list(names)}
-            TrustedFolder(folder).write(_RECORD, json.dumps(document))
+            pids = (os.getpid(), self._guardian.pid)
+            owners = tuple((pid, process(pid).start_ticks) for pid in pids)
+            _write(folder, _Record(owners, tuple(names)))
         self._open = True
         self.renew()
 
     def renew(self) -> None:
-        """Give a sign of life, often. MltcpError where the guardian is gone or has put all back."""
+        """Give a sign of life, often. MltcpError where the guardian is gone or has put all back,
+        or a job was withdrawn."""
         now_s = time.monotonic()
         if now_s - self._sign_s < _SIGN_S:
             return
@@ -84,8 +86,10 @@ class Lease(Closing):
         except BrokenPipeError:
             ended = True
         # A guardian that put everything back removed the record before it ended.
-        if _read(self._folder) is None:
+        if (record := _read(self._folder)) is None:
             raise MltcpError("The trial hung for so long that its jobs were restored.")
+        if record.withdrawn:
+            raise MltcpError(f"Somebody detached {', '.join(record.withdrawn)}.")
         if ended:
             raise MltcpError("The trial's watchdog process has ended, so the trial ends.")
 
@@ -130,6 +134,25 @@ def put_back(folder: Path = TRIAL_DIR) -> None:
         raise MltcpError(f"Not everything could be restored: {'; '.join(bad)}.")
 
 
+def withdraw(job: str | None, folder: Path = TRIAL_DIR) -> list[str]:
+    """End the trial of a job (None: of any) that somebody detaches; its jobs that stay detached.
+
+    The trial ends within seconds and puts its other jobs back.
+    """
+    privileges.require_capabilities()
+    with exclusive(_LOCK):
+        record = _read(folder)
+        names = [each for each in record.jobs if job in (None, each)] if record else []
+        if record is None or not names:
+            return []
+        files = StateFiles(folder)
+        for state in files.read():
+            if state.job.name in names:
+                files.remove(state.job.id)
+        _write(folder, replace(record, withdrawn=(*record.withdrawn, *names)))
+    return names
+
+
 def settle(folder: Path = TRIAL_DIR) -> bool:
     """Put back what a trial left whose every process was killed; whether there was one."""
     record = _read(folder)
@@ -161,10 +184,16 @@ def guard(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Record:
-    """Pid and start of the processes of a trial, and the names of its jobs."""
+    """Pid and start of the processes of a trial, and the names of its jobs; of those withdrawn."""
 
     owners: tuple[tuple[int, int], ...]
     jobs: tuple[str, ...]
+    withdrawn: tuple[str, ...] = ()
+
+
+def _write(folder: Path, record: _Record) -> None:
+    document = {"boot_id": boot_id(), **asdict(record)}
+    TrustedFolder(folder).write(_RECORD, json.dumps(document))
 
 
 def _read(folder: Path) -> _Record | None:
@@ -177,7 +206,8 @@ def _read(folder: Path) -> _Record | None:
         if document["boot_id"] != boot_id():
             return None
         owners = tuple((int(pid), int(start)) for pid, start in document["owners"])
-        return _Record(owners, tuple(str(each) for each in document["jobs"]))
+        names = (document["jobs"], document.get("withdrawn", []))  # not so in earlier builds
+        return _Record(owners, *(tuple(map(str, each)) for each in names))
     except (ValueError, TypeError, KeyError):
         return None
 
