@@ -18,6 +18,7 @@ import pytest
 from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, recorded, tags
 from netns.backends_here import backend_fixture, collect, fresh_and_loaded, unload_by_force
 from netns.connected import FIRST_CC, holder, namespace
+from netns.test_refused_calls import with_read_only_pins
 from netns.trainings import agent
 from support.waiting import wait_for
 
@@ -308,6 +309,8 @@ def test_what_they_ran_before_is_forgotten_with_the_last_of_them(
         backend.load()
         attach(connections(inside), JOB, "mltcp", backend)
         unload_by_force(backend)
+        run = with_read_only_pins("detach", "seven")
+        assert (run.returncode, inside.ccs()) == (0, [FIRST_CC]), run
         assert FIRST_PIN.exists()
         detach()
         assert not FIRST_PIN.exists()

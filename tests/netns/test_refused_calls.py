@@ -138,14 +138,15 @@ def test_first_algorithms_stay_while_unreadable(backend: Backend, attached: Trai
 def test_read_only_pins_change_nothing(
     backend: Backend, attached: Training, command: tuple[str, ...]
 ) -> None:
+    before = state_of(backend, attached)
+    run = with_read_only_pins(*command)
+    assert run.returncode == HostError.exit_code, run
+    assert f"{PIN_ROOT.parent} can't be written to" in run.stderr
+    assert state_of(backend, attached) == before
+
+
+def with_read_only_pins(*command: str) -> subprocess.CompletedProcess[str]:
     pins = PIN_ROOT.parent
     script = f'mount --bind {pins} {pins} && mount -o remount,bind,ro {pins} && exec "$@"'
-    before = state_of(backend, attached)
-    run = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "-", sys.executable, "-c", MLTCP, *command],
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == HostError.exit_code, run
-    assert f"{pins} can't be written to" in run.stderr
-    assert state_of(backend, attached) == before
+    through = ["unshare", "--mount", "sh", "-c", script, "-", sys.executable, "-c", MLTCP]
+    return subprocess.run([*through, *command], capture_output=True, text=True)

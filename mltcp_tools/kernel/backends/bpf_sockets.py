@@ -236,7 +236,8 @@ def kernel_sockets() -> KernelSockets:
 
 
 def forget_first() -> bool:
-    """Remove the map of what attached sockets ran before, unless one of them may still run ours."""
+    """Remove the map of what attached sockets ran before, unless one of them may still run ours,
+    or a read-only file system keeps it. Returns whether it is gone."""
     if not os.path.exists(FIRST_PIN):
         return True
     try:
@@ -246,7 +247,10 @@ def forget_first() -> bool:
         pass
     except (HostError, UnknownError):
         return False
+    try:
+        FIRST_PIN.unlink(missing_ok=True)
+    except OSError:
+        return False
     while _kept:
         _kept.pop().close()
-    FIRST_PIN.unlink(missing_ok=True)
     return True
