@@ -56,7 +56,7 @@ def test_short_recording_of_a_silent_job_fails_soon(
     with holder(1) as held:
         words = ["lab", "record", "-o", str(tmp_path / "run"), "--job", f"a={held.pid}"]
         assert main([*words, "--duration", "2s"]) == 1
-    assert "s its connections moved nothing" in capsys.readouterr().err
+    assert "in 10 s its connections moved nothing" in capsys.readouterr().err
 
 
 def test_flows_that_nobody_attached_are_jobs_of_their_own(

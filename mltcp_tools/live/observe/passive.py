@@ -137,7 +137,7 @@ class PassiveObserver:
                     return iterations
                 if passed_s >= patience_s:
                     whole = frozenset(cookie for _, seen in samples[iterations] for cookie in seen)
-                    raise NoIterations(iterations, passed_s, _series(samples[iterations], whole))
+                    raise NoIterations(iterations, patience_s, _series(samples[iterations], whole))
             self._between()
             time.sleep(pause_s)
 
