@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from mltcp_tools.kernel.backends.base import Backend
 backend = backend_fixture(fresh_and_loaded)
 
 TOOL = [sys.executable, "-m", "mltcp_tools.cli.main"]
+RECORD = "/run/mltcp/trial/trial.json"
 JOBS = ("--job", "job-one", "--job", "job-two")
 
 
@@ -47,9 +49,7 @@ def jobs(folder: Path) -> Iterator[tuple[dict[str, Apart], list[str]]]:
 
 def is_as_before(backend: Backend, hosts: dict[str, Apart]) -> bool:
     """True: all is attached, and no host has a record of a trial."""
-    records = [
-        [*each.enter, "test", "-e", "/run/mltcp/trial/trial.json"] for each in hosts.values()
-    ]
+    records = [[*each.enter, "test", "-e", RECORD] for each in hosts.values()]
     left = any(subprocess.run(each).returncode == 0 for each in records)
     return not left and len(backend.flows()) == 4 and runs(backend) == {"mltcp"}
 
@@ -64,6 +64,27 @@ def test_the_end_of_the_trial_puts_everything_back_on_all_hosts(
         process.communicate(timeout=60)
         assert process.returncode
         wait_for(lambda: is_as_before(backend, hosts), "everything to be put back")
+
+
+def test_host_that_reboots_ends_trial_and_others_are_restored(
+    backend: Backend, tmp_path: Path
+) -> None:
+    with jobs(tmp_path) as (hosts, reach), trial(*reach, *JOBS, *QUICK) as process:
+        wait_for(lambda: runs(backend) == {"mltcp"}, "all of both", beside=process)
+        wait_for(lambda: not runs(backend), "a period without", beside=process)
+        network = Path(f"/proc/{hosts['two'].pid}/ns/net").readlink()
+        for pid in map(
+            int, filter(str.isdecimal, os.listdir("/proc"))
+        ):  # its job, its part of the trial and its guardian, at once
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/ns/net").readlink() == network:
+                    os.kill(pid, signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 1, err
+        assert "two" in err.splitlines()[-1], err
+        wait_for(lambda: len(backend.flows()) == 2, "the first host's job")
+        assert runs(backend) == {"mltcp"}
+        assert subprocess.run([*hosts["one"].enter, "test", "-e", RECORD]).returncode
 
 
 def test_job_with_same_id_in_other_namespace_stays_attached(
