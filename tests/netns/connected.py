@@ -13,6 +13,12 @@ from pathlib import Path
 from netns.trainings import Training, training
 from pyroute2 import netns
 
+from mltcp_tools.kernel.backends.base import Backend, Job
+from mltcp_tools.live.attach.access import Change
+from mltcp_tools.live.attach.sockets import Socket
+from mltcp_tools.live.attach.state import StateFiles
+from mltcp_tools.live.attach.switch import Wanted, attach_all
+
 FIRST_CC = "reno"
 """The connections' congestion control before anything is attached."""
 
@@ -40,6 +46,20 @@ def with_pid(pid: int) -> Training:
             return found
         found.end()  # somebody else on this host was faster
     raise AssertionError(f"no process got the pid {pid}")
+
+
+def attach(
+    sockets: Sequence[Socket],
+    job: Job,
+    congestion_control: str,
+    backend: Backend,
+    dry_run: bool = False,
+    files: StateFiles | None = None,
+    move: bool | None = False,
+) -> list[Change]:
+    """As attach_all, with one job."""
+    wanted = Wanted(sockets, lambda _: job, congestion_control)
+    return attach_all([wanted], backend, dry_run, files, move)[0].get()[1]
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import pytest
 from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, recorded, tags
 from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_force
-from netns.connected import FIRST_CC, holder, with_pid
+from netns.connected import FIRST_CC, attach, holder, with_pid
 
 from mltcp_tools.base.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
@@ -25,7 +25,6 @@ from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.sockets import sockets
 from mltcp_tools.live.attach.state import StateFiles
-from mltcp_tools.live.attach.switch import attach
 
 backend = backend_fixture(fresh_and_loaded)
 

@@ -12,7 +12,7 @@ import threading
 import pytest
 from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, recorded, tags
 from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_force
-from netns.connected import FIRST_CC, holder, namespace
+from netns.connected import FIRST_CC, attach, holder, namespace
 
 from mltcp_tools.base.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.kernel.backends.base import Backend
@@ -21,7 +21,6 @@ from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.select_access import select_access
 from mltcp_tools.live.attach.sockets import sockets
-from mltcp_tools.live.attach.switch import attach
 from mltcp_tools.live.attach.via_pidfd import ViaPidfd
 
 backend = backend_fixture(fresh_and_loaded)
@@ -90,11 +89,9 @@ CRASHING = """
 import os, signal, sys
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import sockets
-from mltcp_tools.live.attach.switch import attach
 from mltcp_tools.live.attach import switch
 from mltcp_tools.live.attach.via_pidfd import ViaPidfd
 from mltcp_tools.kernel.backends import get_backend
-from mltcp_tools.kernel.backends.base import Job
 
 switch.select_access = ViaPidfd  # one socket after the other
 
@@ -113,7 +110,7 @@ class Crashing(type(get_backend(sys.argv[1]))):
         super().tag(fd, job_id)
 
 found = [each for each in sockets(process(int(sys.argv[2]))) if each.state == "established"]
-attach(found, Job(7, "seven"), "mltcp", Crashing())
+switch.attach_by_name(found, "seven", {}, "mltcp", Crashing(), preferred=7)
 """
 
 

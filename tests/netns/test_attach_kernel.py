@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, recorded, tags
 from netns.backends_here import backend_fixture, collect, fresh_and_loaded, unload_by_force
-from netns.connected import FIRST_CC, holder, namespace
+from netns.connected import FIRST_CC, attach, holder, namespace
 from netns.test_refused_calls import with_read_only_pins
 from netns.trainings import agent
 from support.waiting import wait_for
@@ -39,7 +39,7 @@ from mltcp_tools.live.attach import via_bpf_iter
 from mltcp_tools.live.attach.jobs import announce
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.state import StateFiles
-from mltcp_tools.live.attach.switch import Wanted, attach, attach_all
+from mltcp_tools.live.attach.switch import Wanted, attach_all
 
 pytestmark = pytest.mark.bpf
 backend = backend_fixture(fresh_and_loaded, ["bpf"])

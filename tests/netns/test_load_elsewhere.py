@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from netns.attached import JOB, connections, outcomes
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.connected import FIRST_CC, holder
+from netns.connected import FIRST_CC, attach, holder
 
 from mltcp_tools.base.errors import BusyError
 from mltcp_tools.cli.main import main
@@ -20,7 +20,6 @@ from mltcp_tools.kernel.backends import struct_ops
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.live.attach.restore import detach
-from mltcp_tools.live.attach.switch import attach
 from mltcp_tools.live.observe.follower_state import FollowerState
 
 pytestmark = pytest.mark.bpf

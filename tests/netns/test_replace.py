@@ -17,7 +17,7 @@ from netns.backends_here import (
     fresh_and_loaded,
     uncounted,
 )
-from netns.connected import FIRST_CC, holder, namespace
+from netns.connected import FIRST_CC, attach, holder, namespace
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 
 from mltcp_tools.base.errors import HostError, MltcpError
@@ -31,7 +31,6 @@ from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.replacement import replace_build
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.sockets import sockets
-from mltcp_tools.live.attach.switch import attach
 
 BURST = 200_000
 DEFAULT = "net.ipv4.tcp_congestion_control"

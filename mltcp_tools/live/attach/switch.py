@@ -63,30 +63,6 @@ class Outcome:
         return self.job, self.changes
 
 
-def attach(
-    sockets: Sequence[Socket],
-    job: Job,
-    congestion_control: str,
-    backend: Backend,
-    dry_run: bool = False,
-    files: StateFiles | None = None,
-    move: bool | None = False,
-) -> list[Change]:
-    """Give the sockets to the job under the congestion control; say what came of each.
-
-    The job is set in the backend. move: what to do with sockets of another job: True takes them
-    (what they ran first stays on record), False is refused with BusyError, None leaves them.
-
-    A socket that several processes share is changed once. On any error that is not a single
-    socket's nothing is changed: HostError names the capability or setting that is missing,
-    MltcpError says when the congestion control isn't loaded, UsageError is for sockets that can't
-    send. dry_run makes the same checks and changes nothing. files: where to record it, unless in
-    STATE_DIR.
-    """
-    wanted = Wanted(sockets, lambda _: job, congestion_control)
-    return attach_all([wanted], backend, dry_run, files, move)[0].get()[1]
-
-
 def attach_by_name(
     sockets: Sequence[Socket],
     name: str,
@@ -97,7 +73,7 @@ def attach_by_name(
     preferred: int | None = None,
     move: bool | None = False,
 ) -> tuple[Job, list[Change]]:
-    """As `attach`, to the job that jobs.named_job says, which nobody else can take meanwhile."""
+    """As attach_all, to the job that jobs.named_job says, which nobody else can take meanwhile."""
 
     def job(present: StateFiles) -> Job:
         return named_job(name, backend, given, present, preferred=preferred)
@@ -113,10 +89,16 @@ def attach_all(
     files: StateFiles | None = None,
     move: bool | None = None,
 ) -> list[Outcome]:
-    """As `attach`, for several jobs at once, none of which may be there twice.
+    """Give sockets to their jobs, none of which may be there twice; say what came of each.
 
-    The kernel walks through its sockets once for all of them. The error of one job keeps no other
-    from being attached.
+    The jobs are set in the backend. move: what to do with sockets of another job: True takes them
+    (what they ran first stays on record), False is refused with BusyError, None leaves them.
+
+    A socket that several processes share is changed once. On any error that is not a single
+    socket's nothing of that job is changed: HostError names the capability or setting that is
+    missing, MltcpError says when the congestion control isn't loaded, UsageError is for sockets
+    that can't send. The error of one job keeps no other from being attached. dry_run makes the same
+    checks and changes nothing. files: where to record it, unless in STATE_DIR.
     """
     access = select_access(backend)
     with nullcontext() if dry_run else exclusive(LOCK):
@@ -157,7 +139,7 @@ def _look(steps: Sequence[_Steps], access: SocketAccess) -> None:
 
 
 def require_ready(name: str, backend: Backend) -> None:
-    """Raise, as `attach` does, unless sockets can be given the congestion control here and now."""
+    """Raise, as attach_all, unless sockets can be given the congestion control here and now."""
     privileges.require_capabilities()
     loaded = backend.loaded()
     if name == OBSERVED and loaded:
@@ -254,7 +236,7 @@ class _Steps:
         self.states = self._access.look(self.sockets)
 
     def plan(self) -> None:
-        """Find the job, and what is to be done to each socket; BusyError, see `attach`."""
+        """Find the job, and what is to be done to each socket; BusyError, see attach_all."""
         self.outcome.job = self._wanted.find_job(self._files)
         self._attached = self._files.read()
         names = {each.job.id: each.job.name for each in self._attached}

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from netns.attached import JOB
 from netns.backends_here import BPF_IN_GUEST, LEARNT_GAP_S, fresh
+from netns.connected import attach
 from netns.connections import connection, hold_back, send_burst
 from netns.test_attach_kernel import catching
 from vm.cgroups import cgroup
@@ -33,7 +34,6 @@ from mltcp_tools.live.attach.pidfd import put_back
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.sockets import sockets
-from mltcp_tools.live.attach.switch import attach
 
 BASE = Path("/sys/module/tcp_dctcp")
 ECN = "net.ipv4.tcp_ecn"

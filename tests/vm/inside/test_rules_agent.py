@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.connected import holder
+from netns.connected import attach, holder
 from netns.trainings import agent, pause
 from support.waiting import wait_for
 from vm.cgroups import cgroup, inside
@@ -22,7 +22,6 @@ from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
 from mltcp_tools.live.attach.state import StateFiles
-from mltcp_tools.live.attach.switch import attach
 
 pytestmark = pytest.mark.full  # agents start slowly in a VM
 backend = backend_fixture(fresh_and_loaded, ["kmod"])
