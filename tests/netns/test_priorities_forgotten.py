@@ -18,6 +18,7 @@ from mltcp_tools.lab.testbed.leftovers import priorities_folder
 from mltcp_tools.live.priorities.live import LivePriorities, Prioritised
 from mltcp_tools.live.priorities.maps import Maps
 from mltcp_tools.live.trial.rollback import Lease
+from mltcp_tools.live.trial.subjects import Subject
 
 SOCKETS_MAX, JOBS_MAX = 65536, 4096
 """Those of bpf/priority.bpf.c."""
@@ -117,7 +118,7 @@ def test_an_id_that_is_used_again_inherits_no_burst(followed: Followed) -> None:
 def test_jobs_on_trial_keep_their_priorities_without_mltcp(followed: Followed) -> None:
     followed.follow({1: "one", 2: "two"}, {10: 1, 20: 2})
     followed.send(1)
-    with Lease(["one"], []):
+    with Lease([Subject("one", None, None, [])]):
         followed.follow({}, {})
         assert followed.sockets() == {10: 1}
         assert followed.jobs() == [[1]] * 3

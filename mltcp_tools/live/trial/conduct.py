@@ -52,12 +52,11 @@ def conduct(
         say("The previous trial was killed; its jobs have been restored.")
     subjects = find_subjects(wanted)
     base = original_names(subjects)
-    before = [each.before for each in subjects if each.before is not None]
     with (
         leased("mltcp trial", backend.name),
         Signals() as signals,
         Meter() as meter,
-        Lease([each.name for each in subjects], before) as lease,
+        Lease(subjects) as lease,
     ):
         world = LiveWorld(
             subjects, congestion_control, backend, lease, meter, signals.has_come, patience_s

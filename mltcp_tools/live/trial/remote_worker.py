@@ -185,15 +185,13 @@ def take_part(backend: Backend) -> None:
             subjects = find_subjects(_here(hello["jobs"]))
             if not subjects:
                 raise MltcpError("none of the jobs has a connection on this host.")
-            before = [each.before for each in subjects if each.before is not None]
-            names = [each.name for each in subjects]
             stack.enter_context(leased("mltcp trial", backend.name))
             meter = stack.enter_context(Meter())
-            lease = stack.enter_context(Lease(names, before))
+            lease = stack.enter_context(Lease(subjects))
             world = LiveWorld(
                 subjects, hello["cc"], backend, lease, meter, requests.gone, hello["patience_s"]
             )
-            answer("begin", jobs=names, base=original_names(subjects))
+            answer("begin", jobs=[each.name for each in subjects], base=original_names(subjects))
             _Part(world, lease, requests).serve()
         except (Interrupted, BrokenPipeError):
             return

@@ -28,8 +28,8 @@ from mltcp_tools.kernel.host.programs import module_command
 from mltcp_tools.kernel.host.state_dir import TrustedFolder, boot_id
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.processes import is_running, process
-from mltcp_tools.live.attach.state import AttachedJob, StateFiles
-from mltcp_tools.live.trial.subjects import reattach, restore
+from mltcp_tools.live.attach.state import StateFiles
+from mltcp_tools.live.trial.subjects import Subject, reattach, restore
 
 TRIAL_DIR = RUN_DIR / "trial"
 SILENCE_S = 20.0
@@ -44,21 +44,19 @@ _LOCK = "trial"
 class Lease(Closing):
     """The record of a trial and its guardian. Closing it puts everything back.
 
-    before: the jobs that were attached already; names: of all. Raises BusyError where another trial
-    runs on this host.
+    Raises BusyError where another trial runs on this host.
     """
 
-    def __init__(
-        self, names: Sequence[str], before: Sequence[AttachedJob], folder: Path = TRIAL_DIR
-    ) -> None:
+    def __init__(self, subjects: Sequence[Subject], folder: Path = TRIAL_DIR) -> None:
         self._folder = folder
         self._sign_s = 0.0
         settle(folder)
         with exclusive(_LOCK):
             if _read(folder) is not None:
                 raise BusyError("Another trial runs on this host; wait until it has ended.")
-            for state in before:
-                StateFiles(folder).write(state)
+            for each in subjects:
+                if each.before is not None:
+                    StateFiles(folder).write(each.before)
             # Its own session: what is sent to the terminal's processes doesn't reach it.
             self._guardian = subprocess.Popen(
                 module_command("mltcp_tools.live.trial.rollback", str(folder)),
@@ -68,7 +66,7 @@ class Lease(Closing):
             )
             pids = (os.getpid(), self._guardian.pid)
             owners = tuple((pid, process(pid).start_ticks) for pid in pids)
-            _write(folder, _Record(owners, tuple(names)))
+            _write(folder, _Record(owners, tuple(each.name for each in subjects)))
         self._open = True
         self.renew()
 

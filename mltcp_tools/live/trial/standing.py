@@ -210,11 +210,12 @@ class Prover(Closing):
     def _compare(self, jobs: Sequence[str]) -> Compared:
         attached = {state.job.name for state in StateFiles().read()}
         subjects = find_subjects({job: () for job in jobs if job in attached})
-        before = [each.before for each in subjects if each.before is not None]
-        (name, *others) = {record.new for state in before for record in state.sockets}
+        (name, *others) = {
+            record.new for each in subjects if each.before for record in each.before.sockets
+        }
         if others:
             raise MltcpError("its jobs run several congestion controls of MLTCP.")
-        with Meter() as meter, Lease([each.name for each in subjects], before) as lease:
+        with Meter() as meter, Lease(subjects) as lease:
             world = LiveWorld(
                 subjects, name, self._backend, lease, meter, self._stop.is_set, _PATIENCE_S
             )

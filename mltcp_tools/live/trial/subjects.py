@@ -13,7 +13,7 @@ from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.live.attach.processes import Process, is_running, process
-from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.restore import detach_jobs
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket, sockets_of
 from mltcp_tools.live.attach.state import AttachedJob, StateFiles
@@ -40,6 +40,13 @@ class Subject:
     def processes(self) -> list[Process]:
         """Return the processes that hold its connections, each once."""
         return list({each.process.pid: each.process for each in self.sockets}.values())
+
+    @property
+    def originals(self) -> set[str]:
+        """The congestion controls that its connections ran before the trial."""
+        if self.before is not None:
+            return {each.old for each in self.before.sockets}
+        return {each.congestion_control for each in self.sockets}
 
     def look_again(self) -> None:
         """Find its connections as they are now. Raises MltcpError where none is left."""
@@ -80,10 +87,7 @@ class Subject:
 
 def restore(name: str) -> list[str]:
     """Give a job's connections back what they ran first; why not, for each that doesn't take it."""
-    try:
-        return [each.reason for each in detach(job=name) if each.outcome == "failed"]
-    except UsageError:  # nothing of it is attached
-        return []
+    return [each.reason for each in detach_jobs([name]) if each.outcome == "failed"]
 
 
 def reattach(before: AttachedJob) -> list[str]:
@@ -156,11 +160,7 @@ def find_subjects(
 
 def _check_base(subject: Subject) -> None:
     """Raise where the jobs would run MLTCP in both variants."""
-    if subject.before is not None:
-        names = {each.old for each in subject.before.sockets}
-    else:
-        names = {each.congestion_control for each in subject.sockets}
-    if ours := {each for each in names if is_mltcp(each)}:
+    if ours := {each for each in subject.originals if is_mltcp(each)}:
         raise MltcpError(
             f"{subject.name} runs {', '.join(sorted(ours))} by itself, so there is nothing to"
             " compare it with; have the host's default or the program choose another one."
@@ -169,13 +169,4 @@ def _check_base(subject: Subject) -> None:
 
 def original_names(subjects: Sequence[Subject]) -> str:
     """The congestion controls of the base, for people."""
-    names = {
-        name
-        for each in subjects
-        for name in (
-            [record.old for record in each.before.sockets]
-            if each.before is not None
-            else [sock.congestion_control for sock in each.sockets]
-        )
-    }
-    return ", ".join(sorted(names))
+    return ", ".join(sorted({name for each in subjects for name in each.originals}))
