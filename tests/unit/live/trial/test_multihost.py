@@ -41,10 +41,6 @@ for line in sys.stdin:
         say("end", notes=["gpt2 opened connections."], retransmits={{"gpt2": int(AHEAD_S) + 7}})
     elif event == "unlike":
         say("unlike", notes=[f"periods {{asked['periods']}} differ."] if AHEAD_S else [])
-    elif event == "switch" and asked["variant"] == "bad":
-        say("failed", reason="gpt2 has ended.", ended=True)
-    elif event == "switch" and asked["variant"] == "die":
-        sys.exit("mltcp: error: out of order.")
     elif event != "alive":
         say(event)
 '''
@@ -85,14 +81,6 @@ def test_periods_get_what_their_hosts_counted(world: AcrossWorld) -> None:
         assert counted.notes == [f"{host}: gpt2 opened connections." for host in HOSTS]
         assert counted.retransmits == {"gpt2@one": 7, "gpt2@two": 50007}
     assert world.unlike(1, 0) == ["two: periods [1, 0] differ."]
-
-
-def test_a_host_that_dies_is_named_with_its_reason(world: AcrossWorld) -> None:
-    with pytest.raises(MltcpError, match=r"(one|two): out of order"):
-        world.switch("die")
-    for part in world._parts:
-        with pytest.raises(MltcpError, match="out of order"):
-            part.close()
 
 
 def test_silence_ends_a_trial(world: AcrossWorld, monkeypatch: pytest.MonkeyPatch) -> None:
