@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A process with TCP connections that tests attach to; if told to, it trains in all but name.
 
-    training_process.py MARK [cc=NAME] [connections=COUNT] [address=ADDRESS] [map=FILE]... [hooks]
+    training_process.py MARK [cc=NAME] [connections=COUNT] [address=ADDRESS] [peer=PORT] [map=FILE]…
+        [hooks]
 
 A thread of its own is the connections' peer, and discards what comes. With `connections=COUNT` so
 many are there from the beginning, and nobody accepts any. cc: what they run, and the peer's ends.
-map: a file that it has mapped, as it would have a library. hooks: it tells iterations to the agent.
+peer: port of another such process at the address, to which connections go instead. map: a file that
+it has mapped, as it would have a library. hooks: it tells iterations to the agent.
 
 A line of JSON says its pid, its listener's port and its connections' descriptors. From then on each
 line of its input is a method of `Commands`, which a line of JSON answers; the end of input ends it.
@@ -19,6 +21,7 @@ import fcntl
 import json
 import mmap
 import os
+import random
 import select
 import signal
 import socket
@@ -59,16 +62,16 @@ def choose(sock: socket.socket, name: str) -> None:
 class Commands:
     """The commands, which name connections by their place. The latest one is -1."""
 
-    def __init__(self, address: str, cc: str, job: hooks.Job | None) -> None:
+    def __init__(self, address: str, peer: int, cc: str, job: hooks.Job | None) -> None:
         self._cc, self._job = cc, job
         self._family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self.listener = socket.create_server(
-            ("::" if self._family == socket.AF_INET6 else address, 0),
+            ("::" if self._family == socket.AF_INET6 else "" if peer else address, 0),
             family=self._family,
             backlog=4096,
             dualstack_ipv6=self._family == socket.AF_INET6,
         )
-        self.address = (address, self.listener.getsockname()[1])
+        self.address = (address, peer or self.listener.getsockname()[1])
         self.connections: list[socket.socket] = []
 
     def _socket(self) -> socket.socket:
@@ -163,14 +166,17 @@ class Commands:
         """Have that title in place of the arguments and the environment."""
         rename(title.encode())
 
-    def train(self, count: str, compute_s: str, size: str) -> float:
-        """Run iterations over all connections, until `stop` comes; the seconds that took."""
+    def train(self, count: str, compute_s: str, size: str, jitter: str = "0") -> float:
+        """Run iterations over all connections, until `stop` comes; the seconds that took.
+
+        jitter: standard deviation of the compute time, as a share of it.
+        """
         begin = time.monotonic()
         for _ in range(int(count)):
             if select.select([sys.stdin], [], [], 0)[0]:
                 break
             with self._job.iteration() if self._job else contextlib.nullcontext():
-                time.sleep(float(compute_s))
+                time.sleep(float(compute_s) * max(0.0, random.gauss(1, float(jitter))))
                 self._burst(int(size))
         return time.monotonic() - begin
 
@@ -186,7 +192,8 @@ class Commands:
 def main() -> None:
     options = dict(each.split("=", 1) for each in sys.argv[2:] if "=" in each)
     job = hooks.Job() if "hooks" in sys.argv else None
-    commands = Commands(options.get("address", "127.0.0.1"), options.get("cc", ""), job)
+    where = options.get("address", "127.0.0.1"), int(options.get("peer", 0))
+    commands = Commands(*where, options.get("cc", ""), job)
     kept = []
     for each in sys.argv:
         if each.startswith("map="):
