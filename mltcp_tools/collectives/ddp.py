@@ -23,6 +23,7 @@ from mltcp_tools.collectives.library import How
 from mltcp_tools.collectives.reducer import Reducer
 from mltcp_tools.collectives.registry import AUTO, COLLECTIVES
 from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
+from mltcp_tools.collectives.staging import Staging
 from mltcp_tools.hooks import DdpState, Job
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
@@ -44,6 +45,7 @@ class State:
         top_k: BlockTopK | None = None,
     ) -> None:
         self.reducer, self.group, self.auto, self.top_k = reducer, group, auto, top_k
+        self._staging: Staging | None = None
         self._told = DdpState(job)
 
     def begin(self, bucket: Any) -> None:
@@ -60,9 +62,20 @@ class State:
 
     def takes(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor goes our way; others keep the job's own process group."""
-        if self.reducer is None or not is_ours(tensor):
+        if self.reducer is None or tensor.dtype not in KINDS:
             return False
-        return self.auto is None or self.auto.takes(tensor)
+        if self.auto:
+            return self.auto.takes(tensor)
+        return not tensor.is_sparse or tensor.device.type == "cpu"
+
+    def average(self, reducer: Reducer, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        """Average a tensor that `takes` has taken."""
+        if tensor.is_sparse:
+            return reducer.run(reduce_rows, reducer, tensor)
+        if tensor.device.type == "cpu":
+            return reducer.all_reduce(tensor, How.AVERAGE)
+        self._staging = self._staging or Staging(reducer, tensor.device)
+        return self._staging.all_reduce(tensor, How.AVERAGE)
 
     @property
     def algorithm(self) -> str:
@@ -97,10 +110,11 @@ def enable(
     the rest is added to the next step's (error feedback). job: name under which the agent hears of
     iterations (default: MLTCP_JOB's).
 
-    Gradients on other devices than the CPU, or of types that the aggregator doesn't add, keep the
-    job's own way. Returns the hook's state; its `close` leaves the job. With nothing to try, `auto`
-    registers no hook. Raises UsageError on every rank if ranks ask for different things, or if one
-    of them can't do what is asked.
+    Gradients of types that the aggregator doesn't add keep the job's own way, and with `auto` those
+    on other devices than the CPU; by name these go through the host's memory (staging.py). Returns
+    the hook's state; its `close` leaves the job. With nothing to try, `auto` registers no hook.
+    Raises UsageError on every rank if ranks ask for different things, or if one of them can't do
+    what is asked.
     """
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
@@ -212,10 +226,6 @@ def _hook() -> Hook:
     def hook(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         state.begin(bucket)
         future, is_last = _average(state, bucket), bucket.is_last()
-        if bucket.buffer().device.type != "cpu":  # whose futures know the device's streams
-            if is_last:
-                future.add_done_callback(lambda _: state.end())
-            return future
 
         def done(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
             if state.auto:
@@ -239,14 +249,7 @@ def _average(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     if reducer is None or not state.takes(tensor):
         future: torch.futures.Future[torch.Tensor] = allreduce_hook(state.group, bucket)
         return future
-    if tensor.is_sparse:
-        return reducer.run(reduce_rows, reducer, tensor)
-    return reducer.all_reduce(tensor, How.AVERAGE)
-
-
-def is_ours(tensor: torch.Tensor) -> bool:
-    """Tell whether reducers take such tensors."""
-    return tensor.dtype in KINDS and tensor.device.type == "cpu"
+    return state.average(reducer, tensor)
 
 
 class BlockTopK:
@@ -274,7 +277,7 @@ class BlockTopK:
         kept = max(1, round(self.share * blocks))
         padded = torch.nn.functional.pad(gradient, (0, blocks * block - size)).view(blocks, block)
         norms = padded.to(torch.float32).square().sum(dim=1)
-        sent = torch.zeros(blocks, 1, dtype=gradient.dtype)
+        sent = gradient.new_zeros(blocks, 1)
         sent[torch.topk(norms, kept).indices] = 1
         whole = (padded * sent).view(-1)[:size]
         self._left[key] = gradient - whole

@@ -15,7 +15,7 @@ import queue
 import socket
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -163,9 +163,14 @@ class Reducer:
             warnings.warn(str(error), RuntimeWarning, stacklevel=2)
             self._way = self._gloo  # which the next reduction will find to fail
 
-    def run(self, work: Callable[..., Any], *arguments: Any) -> torch.futures.Future[Any]:
-        """Have the thread do `work`, in its turn; the future has what it returns."""
-        future: torch.futures.Future[Any] = torch.futures.Future()
+    def run(
+        self, work: Callable[..., Any], *arguments: Any, devices: Sequence[torch.device] = ()
+    ) -> torch.futures.Future[Any]:
+        """Have the thread do `work`, in its turn; the future has what it returns.
+
+        devices: those that may still work on it, on the thread's current streams.
+        """
+        future: torch.futures.Future[Any] = torch.futures.Future(devices=[*devices])
 
         def do() -> None:
             try:

@@ -20,6 +20,7 @@ from torch.distributed.fsdp import fully_shard  # noqa: E402
 import mltcp_tools.collectives as mc  # noqa: E402
 from mltcp_tools.base.errors import UsageError  # noqa: E402
 from mltcp_tools.collectives import ddp  # noqa: E402
+from mltcp_tools.collectives.auto import Auto  # noqa: E402
 from mltcp_tools.hooks import Job  # noqa: E402
 
 CALLER = Path(__file__).with_name("enable_rank.py")
@@ -38,7 +39,7 @@ def test_fsdp_is_refused_by_name(tmp_path: Path) -> None:
         dist.destroy_process_group()
 
 
-def test_gradients_elsewhere_keep_the_jobs_group_and_its_futures(
+def test_auto_leaves_gradients_elsewhere_to_the_jobs_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Elsewhere than in the host's memory; the reducer here can't reduce at all."""
@@ -50,12 +51,13 @@ def test_gradients_elsewhere_keep_the_jobs_group_and_its_futures(
         return future
 
     monkeypatch.setattr(ddp, "allreduce_hook", own)
-    reducer: Any = SimpleNamespace()
-    bucket = SimpleNamespace(
-        buffer=lambda: torch.empty(4, device="meta"), index=lambda: 0, is_last=lambda: True
-    )
-    state = ddp.State(reducer, "the job's own", Job())
-    assert ddp._hook()(state, bucket) is future  # one after it wouldn't know the device's streams
+    reducer: Any = SimpleNamespace(why_gloo=None, rank=0)
+    gradient = torch.empty(4, device="meta")
+    bucket = SimpleNamespace(buffer=lambda: gradient, index=lambda: 0, is_last=lambda: True)
+    state = ddp.State(reducer, "the job's own", Job(), Auto(reducer, ""))
+    averaged = ddp._hook()(state, bucket)
+    future.set_result(gradient)
+    assert averaged.wait() is gradient
     assert asked == ["the job's own"]
 
 

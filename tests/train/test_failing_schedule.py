@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 from support.aggregation.threads import Ranks
+from train.meeting_group import MeetingGroup
 
 torch = pytest.importorskip("torch", reason="torch is not installed; run scripts/setup --train")
 
 from mltcp_tools.collectives import auto as auto_module  # noqa: E402
 from mltcp_tools.collectives import reducer as reducer_module  # noqa: E402
-from mltcp_tools.collectives.agreement import Agreement  # noqa: E402
 from mltcp_tools.collectives.auto import ROUNDS, WATCHED, Auto, share_lost  # noqa: E402
 from mltcp_tools.collectives.collective import (  # noqa: E402
     Collective,
@@ -36,41 +36,6 @@ from mltcp_tools.collectives.session import Endpoint, SessionError  # noqa: E402
 WORLD = 3
 STEPS = 9
 """Reductions of the scenario below that go by the collective."""
-
-
-class MeetingGroup:
-    """Group among threads."""
-
-    def __init__(self, rank: int, gather: Any) -> None:
-        self.rank, self.world, self._gather = rank, WORLD, gather
-        self.agreement = Agreement(self._exchange, self.tell)
-
-    def _exchange(self, *numbers: int) -> list[Any]:
-        return self._meet("exchange", numbers)
-
-    def _meet(self, what: str, value: Any) -> list[Any]:
-        told = self._gather((what, value))
-        assert len({each for each, _ in told}) == 1, f"mispaired: {[each for each, _ in told]}"
-        return [each for _, each in told]
-
-    def tell(self, what: Any) -> list[Any]:
-        return self._meet("tell", what)
-
-    def of_first(self, what: Any) -> Any:
-        return self.tell(what)[0]
-
-    def gather(self, tensor: Any, sizes: Any = None) -> list[Any]:
-        sizes = sizes or [size for (size,) in self._exchange(tensor.numel())]
-        told = self._meet(f"gather {tensor.dtype}", tensor.clone())
-        assert sizes == [each.numel() for each in told]
-        return told
-
-    def give(self, tensor: Any, giver: int) -> None:
-        tensor.copy_(self._meet(f"give {giver} {tensor.numel()}", tensor.clone())[giver])
-
-    def all_reduce(self, tensor: Any) -> None:
-        told = self._meet(f"all_reduce {tensor.numel()} {tensor.dtype}", tensor.clone())
-        tensor.copy_(sum(told[1:], start=told[0]))
 
 
 class Plan:
@@ -160,7 +125,7 @@ def with_others(reducer: Reducer, rank: int, others: threading.Barrier) -> list[
 
 def run(plan: Plan, others: threading.Barrier | None = None) -> list[Any]:
     def work(rank: int, gather: Any) -> Any:
-        group: Any = MeetingGroup(rank, gather)
+        group: Any = MeetingGroup(rank, WORLD, gather)
         setting = Setting(group, 5.0, Endpoint("127.0.0.1", 1))
         reducer = Reducer(failing(plan, rank), setting)
         try:
@@ -223,7 +188,7 @@ def test_unequal_sizes_end_in_a_sentence_on_every_rank() -> None:
     plan = Plan(0, set())
 
     def work(rank: int, gather: Any) -> str:
-        group: Any = MeetingGroup(rank, gather)
+        group: Any = MeetingGroup(rank, WORLD, gather)
         reducer = Reducer(failing(plan, rank), Setting(group, 5.0))
         try:
             with pytest.raises(CollectiveError) as caught:
@@ -246,7 +211,7 @@ def test_one_rank_that_cannot_join_has_all_go_by_gloo(error: Exception) -> None:
                 if rank == 1:
                     raise error
 
-        group: Any = MeetingGroup(rank, gather)
+        group: Any = MeetingGroup(rank, WORLD, gather)
         reducer = Reducer(Refused, Setting(group, 5.0))
         try:
             found = reducer.all_reduce(torch.arange(4.0), How.SUM).wait()
@@ -269,7 +234,7 @@ def test_auto_looks_for_an_aggregator_before_each_trial() -> None:
                 if self.joins < 3:
                     raise SessionError("No aggregator answers.")
 
-        group: Any = MeetingGroup(rank, gather)
+        group: Any = MeetingGroup(rank, WORLD, gather)
         reducer = Reducer(Later, Setting(group, 5.0, Endpoint("127.0.0.1", 1)))
         auto, ways = Auto(reducer, ""), []
         try:
@@ -296,7 +261,7 @@ def test_auto_leaves_what_has_become_slow(slow_s: float, turns: int) -> None:
     plan, first_slow = Plan(-1, set()), 30
 
     def work(rank: int, gather: Any) -> list[bool]:
-        group: Any = MeetingGroup(rank, gather)
+        group: Any = MeetingGroup(rank, WORLD, gather)
         reducer = Reducer(failing(plan, rank), Setting(group, 5.0))
         auto, ways = Auto(reducer, ""), []
         try:
@@ -327,7 +292,7 @@ def test_auto_leaves_short_floats_that_lose_values(first_wide: int) -> None:
     plan = Plan(-1, set())
 
     def work(rank: int, gather: Any) -> Any:
-        group: Any = MeetingGroup(rank, gather)
+        group: Any = MeetingGroup(rank, WORLD, gather)
         reducer = Reducer(failing(plan, rank), Setting(group, 5.0))
         auto, ways = Auto(reducer, ""), []
         draw = torch.Generator().manual_seed(rank)
@@ -374,7 +339,7 @@ def test_permanent_failure_is_retried_ever_less_and_said_once(
             def join(self) -> None:
                 raise SessionError("Packets don't pass.")
 
-        group: Any = MeetingGroup(rank, gather)
+        group: Any = MeetingGroup(rank, WORLD, gather)
         reducer = Reducer(Never, Setting(group, 5.0, Endpoint("127.0.0.1", 1)))
         joined = []
         try:
