@@ -66,7 +66,7 @@ def command() -> None:
     default=("mltcp",),
     show_default=True,
     metavar="A,B,…",
-    help="Rules by which jobs share links: fair, reno, mltcp, rates, priorities, time_shifts,"
+    help="Rules by which jobs share links: fair, reno, mltcp, time_shifts,"
     " mltcp+time_shifts, aggregation, mltcp+aggregation.",
 )
 @output_folder("Write a run folder: every job, and the summaries.")

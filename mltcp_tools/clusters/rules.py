@@ -6,11 +6,7 @@ they do): `luck`, how unequal windows of equals are, and what a link loses when 
 than its queue has room for. MLTCP's weight is its F(progress) = slope x progress + intercept
 (MLTCP, section 3) to a power of 0.2: between servers, hosts send and receive at once, so that a
 round trip holds the queue of the way back and MLTCP hardly yields. Its windows are as unequal as
-Reno's, and stay so for 16 bursts.
-
-`rates` shares in proportion to F, as its additive increase is, without losses, and leaves the
-headroom of its law. `priorities` are strict: who has least left to send goes first, which on one
-link is Sincronia's order. `fair` is what ideal fairness gives.
+Reno's, and stay so for 16 bursts. `fair` is what ideal fairness gives.
 """
 
 from __future__ import annotations
@@ -33,8 +29,6 @@ MLTCP = Rule(
     loss=1.93,
     crowd=1.68,
 )
-RATES = Rule("rates", intercept=0.25, slope=1.75, levels=16, luck=0.05, use=0.99)
-PRIORITIES = Rule("priorities", order=True)
 UNTOLD = 0.1
 """By how much of the iteration time MLTCP's gain over Reno is off, at most, on networks that its
 rule wasn't fitted on, rounded up to whole per cent (tests/bench/bench_flow_rules.py). Smaller
@@ -58,7 +52,7 @@ class Treatment:
 TREATMENTS = {
     each.name: each
     for each in (
-        *(Treatment(rule.name, rule) for rule in (FAIR, RENO, MLTCP, RATES, PRIORITIES)),
+        *(Treatment(rule.name, rule) for rule in (FAIR, RENO, MLTCP)),
         Treatment("time_shifts", RENO, time_shifts=True),
         Treatment("mltcp+time_shifts", MLTCP, time_shifts=True),
         Treatment("aggregation", RENO, aggregated=True),

@@ -7,10 +7,10 @@ Both get the same jobs: the same compute times, starts, bytes and links. Compare
 times over all jobs and repetitions, and what a variant gains over reno: a small error of both times
 may be all of a gain. An effect below the error of its rule's gains is none (`UNTOLD`).
 
-Besides an experiment's own variants, those of CONTENDED run under rates from feedback, priorities,
-and with as many fewer bytes as aggregation of four servers sends; where a plan has
-time shifts for all jobs they run with those, without jitter: the packet simulator's jobs are given
-computing times that begin their bursts in their slots.
+Besides an experiment's own variants, those of CONTENDED run with as many fewer bytes as aggregation
+of four servers sends; where a plan has time shifts for all jobs they run with those, without
+jitter: the packet simulator's jobs are given computing times that begin their bursts in their
+slots.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.as_flows import flow_job, flow_times, lag_s, run
 
 from mltcp_tools.clusters.engine.library import Phase, Rule
-from mltcp_tools.clusters.rules import FAIR, MLTCP, PRIORITIES, RATES, RENO
+from mltcp_tools.clusters.rules import FAIR, MLTCP, RENO
 from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.lab.emulator.job import compute_times
@@ -37,11 +37,7 @@ from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.matrix import find_matrix, load_matrix
 from mltcp_tools.lab.experiments.reading import find_either, load_experiment
 from mltcp_tools.lab.experiments.tasks import ClientTask, tasks_of
-from mltcp_tools.lab.experiments.treatments import (
-    PrioritiesSettings,
-    RatesSettings,
-    TimeShiftSettings,
-)
+from mltcp_tools.lab.experiments.treatments import TimeShiftSettings
 from mltcp_tools.lab.experiments.variants import ALONE, Variant
 from mltcp_tools.lab.planning.network import PAYLOAD
 from mltcp_tools.lab.simulator.modelled import modelled, with_mechanisms
@@ -94,8 +90,6 @@ FITTED = frozenset(
 """Those that the rules were fitted on; the others were held out."""
 
 CONTENDED = (*_PLAIN, "incompatible")
-RATES_VARIANT = Variant(RATES.name, "mltcp_int", treatments=(RatesSettings(),))
-PRIORITIES_VARIANT = Variant(PRIORITIES.name, "reno", treatments=(PrioritiesSettings(),))
 _SUMMED = 2 / 3
 """Of a ring's bytes, what is left where the network adds up the gradients of four servers."""
 
@@ -216,11 +210,7 @@ def _contended(experiment: Experiment) -> list[Case]:
     """The treatments that shipped experiments don't have."""
     jobs = [dataclasses.replace(job, bytes=round(job.bytes * _SUMMED)) for job in experiment.jobs]
     summed, name = dataclasses.replace(experiment, jobs=tuple(jobs)), experiment.name
-    cases = [
-        _case(experiment, name, RATES_VARIANT, RATES),
-        _case(experiment, name, PRIORITIES_VARIANT, PRIORITIES),
-        _case(summed, name, Variant("aggregation", "reno"), RENO),
-    ]
+    cases = [_case(summed, name, Variant("aggregation", "reno"), RENO)]
     time_shifts = _time_shifts_case(experiment)
     return cases if time_shifts is None else [*cases, time_shifts]
 

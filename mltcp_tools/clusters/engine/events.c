@@ -108,13 +108,12 @@ void begin_phase(struct flow *flow, uint32_t number, uint64_t now)
 	struct job *job = &flow->jobs[number];
 	struct moment *moment = &job->moment;
 	const struct flow_job *spec = &job->spec;
-	uint64_t compute = spec->compute_ns[moment->row * spec->phases + moment->phase];
+	uint64_t ready = now + spec->compute_ns[moment->row * spec->phases + moment->phase];
 
 	moment->state = COMPUTING;
-	moment->asked = now + compute;
 	if (!moment->phase && spec->period_ns)
-		moment->asked = take_slot(job, moment->asked);
-	set_at(flow, number, moment->asked + (spec->bytes[moment->phase] ? spec->lag_ns : 0));
+		ready = take_slot(job, ready);
+	set_at(flow, number, ready + (spec->bytes[moment->phase] ? spec->lag_ns : 0));
 }
 
 static void end_iteration(struct flow *flow, uint32_t number, uint64_t now)

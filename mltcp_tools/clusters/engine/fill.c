@@ -23,7 +23,6 @@ static void make_room(struct fill *fill, const struct flow *flow, const struct l
 		RESIZE(fill->most, fill->job_room);
 		RESIZE(fill->weight, fill->job_room);
 		RESIZE(fill->share, fill->job_room);
-		RESIZE(fill->time_shifts, fill->job_room);
 	}
 	if (crossings >= fill->crossing_room) {
 		fill->crossing_room = 2 * crossings + 8;
@@ -95,33 +94,6 @@ static void gather(struct flow *flow, const struct list *chain)
 	};
 }
 
-/* With the links to themselves, who would be done first? Of equals, who asked first. */
-static int goes_before(const void *a, const void *b)
-{
-	const struct slot *x = a, *y = b;
-
-	if (x->wait != y->wait)
-		return x->wait < y->wait ? -1 : 1;
-	if (x->asked != y->asked)
-		return x->asked < y->asked ? -1 : 1;
-	return (x->place > y->place) - (x->place < y->place);
-}
-
-static void fill_in_order(struct flow *flow, const struct list *chain)
-{
-	struct fill *fill = &flow->fill;
-
-	for (uint32_t i = 0; i < chain->count; i++) {
-		const struct moment *moment = &flow->jobs[chain->items[i]].moment;
-
-		fill->time_shifts[i] =
-			(struct slot){(double)moment->left / fill->most[i], moment->asked, i};
-	}
-	qsort(fill->time_shifts, chain->count, sizeof(*fill->time_shifts), goes_before);
-	for (uint32_t i = 0; i < chain->count; i++)
-		fill_one(&fill->filling, fill->time_shifts[i].place);
-}
-
 /* Of the job's links that are short the one with least left, if it slows the job. */
 static uint32_t full_crossing(const struct flow *flow, const struct job *job)
 {
@@ -154,10 +126,7 @@ void fill_chain(struct flow *flow)
 		return;
 	}
 	gather(flow, chain);
-	if (flow->rule.order)
-		fill_in_order(flow, chain);
-	else
-		fill(&flow->fill.filling);
+	fill(&flow->fill.filling);
 	for (uint32_t i = 0; i < chain->count; i++) {
 		struct job *job = &flow->jobs[chain->items[i]];
 

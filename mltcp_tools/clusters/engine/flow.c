@@ -59,7 +59,6 @@ static void free_fill(struct fill *fill)
 	free(fill->share);
 	free(fill->crossings);
 	free(fill->links);
-	free(fill->time_shifts);
 }
 
 void flow_free(struct flow *flow)

@@ -20,7 +20,6 @@ struct flow_rule {
 	double loss; /* of a full link that jobs share: times (their flows / its packets)^crowd */
 	double crowd;
 	uint32_t levels; /* steps in which progress is known, at least 1 */
-	uint32_t order; /* 1: who has least to send goes first, whatever the weights */
 };
 
 struct flow_job {

@@ -20,7 +20,6 @@ struct moment {
 	uint64_t updated; /* when left was right */
 	uint64_t left; /* bytes to send */
 	uint64_t began; /* the iteration */
-	uint64_t asked; /* when the burst was ready to begin */
 	uint64_t due; /* its next slot */
 	double rate;
 	uint32_t phase, row, burst, level;
@@ -58,13 +57,6 @@ struct link {
 	uint32_t mark, place; /* at that mark: its place among those that are filled */
 };
 
-/* A job in the order of what they have left: scratch of fill.c. */
-struct slot {
-	double wait; /* nanoseconds until it is done with its links to itself */
-	uint64_t asked; /* since when it wants to send */
-	uint32_t place;
-};
-
 /* What fill.c hands to filling.c: scratch. */
 struct fill {
 	struct filling filling;
@@ -72,7 +64,6 @@ struct fill {
 	double *most, *weight, *share;
 	struct filling_crossing *crossings;
 	struct filling_link *links;
-	struct slot *time_shifts;
 	uint32_t job_room, crossing_room;
 };
 

@@ -36,8 +36,7 @@ class Rule:
     share of its burst that is sent, in `levels` steps. loss: what a full link loses, times the
     power `crowd` of the flows on it per packet that it holds. luck: standard deviation of the
     logarithm by which the weight of a burst of one connection differs; of n, by the square root of
-    n less; lasting: for how many bursts one draw of it holds. use: share of a link's rate that is
-    used at all. order: who has least left to send goes first, whatever the weights.
+    n less; lasting: for how many bursts one draw of it holds.
     """
 
     name: str = "fair"
@@ -49,8 +48,6 @@ class Rule:
     crowd: float = 2.0
     luck: float = 0.0
     lasting: int = 1
-    use: float = 1.0
-    order: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,12 +119,11 @@ class FlowSimulator:
             "loss": rule.loss,
             "crowd": rule.crowd,
             "levels": rule.levels,
-            "order": rule.order,
         }
         self._flow = self._ffi.gc(
             self._lib.flow_new(
                 len(rates_bps),
-                self._ffi.new("double[]", [rule.use * rate / 8e9 for rate in rates_bps]),
+                self._ffi.new("double[]", [rate / 8e9 for rate in rates_bps]),
                 self._ffi.new("double[]", packets or [math.inf] * len(rates_bps)),
                 self._ffi.new("struct flow_rule *", options),
             ),

@@ -5,8 +5,7 @@
       planned: {cc: cubic, treatment: {time_shifts: {room: 1%}}}
 
 Each kind of treatment is a class with its settings here, in TREATMENTS. They are applied by a
-module of testbed/treatments, by simulator/treatments.py, and by a rule of clusters/rules.py. A
-variant may have several.
+module of testbed/treatments, and by simulator/treatments.py. A variant may have several.
 """
 
 from __future__ import annotations
