@@ -42,7 +42,7 @@ def command(target: Target, as_json: bool) -> None:
 
     Without TARGET, shows attached processes and those that have a training library loaded (NCCL,
     RCCL, Gloo, torch, oneCCL, MPI, UCX, JAX). `mltcp attach` takes the kinds that carry data to
-    other hosts. VIA is the interface by which a connection leaves this host. Other users' processes
+    other hosts. VIA is the interface on which a connection leaves this host. Other users' processes
     need root.
     """
     jobs, notes = attached_jobs()

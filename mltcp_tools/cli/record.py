@@ -45,12 +45,12 @@ _LEAST_DETECTION_S = 10.0
 @click.option(
     "--duration",
     type=SECONDS,
-    help="Time after which recording ends, such as 60s.  [default: Ctrl-C]",
+    help="Time after which recording ends, such as 60s.  [default: until Ctrl-C]",
 )
 @click.option(
     "--iterations",
     type=click.IntRange(1),
-    help="Number of iterations of each job after which recording ends.  [default: Ctrl-C]",
+    help="Number of iterations of each job after which recording ends.  [default: until Ctrl-C]",
 )
 @backend_option
 @click.option(

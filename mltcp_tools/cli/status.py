@@ -125,7 +125,7 @@ Exit codes of --check, the first that holds:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @click.option(
-    "--check", is_flag=True, help="Print only problems, and say by the exit code which it is."
+    "--check", is_flag=True, help="Print only problems; the exit code says which (see below)."
 )
 @click.option(
     "--mine",

@@ -43,7 +43,7 @@ def command() -> None:
     type=click.IntRange(1, 100),
     default=3,
     metavar="N",
-    help="Most runs of a variant that the rest of this host disturbs; not with --sender.",
+    help="Maximum number of runs of a variant that other programs disturb; not with --sender.",
 )
 @list_option(
     "--sender",
@@ -67,7 +67,7 @@ def run(
     a matrix's folder gets matrix.txt, matrix.json and a run folder for each scenario. Repeat the
     command to finish a matrix that was interrupted. Needs root.
 
-    Variants that the rest of the host disturbs are run again; those that stay disturbed are left
+    Variants that other programs disturb are run again; those that stay disturbed are left
     out of comparisons.
 
     With --sender, this host is the router between the senders and the receiver, and its interface

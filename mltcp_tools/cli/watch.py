@@ -129,7 +129,8 @@ def command(
               by an agent whose rules say `prove`
     QUEUE-MS  longest queueing delay of a flow, and that of a full queue
     BY        how QUEUE-MS is measured, see `mltcp status --help`
-    SOURCE    source of PERIOD, the iteration time: hooks, nccl, gloo or learned
+    PERIOD    iteration time that the job's flows use
+    SOURCE    where PERIOD comes from: hooks, nccl, gloo or learned (from the flows)
     """
     from mltcp_tools.live.observe.watch import Watch
 
