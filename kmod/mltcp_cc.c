@@ -329,16 +329,6 @@ static void mltcp_in_ack_event(struct sock *sk, u32 flags)
 		base->in_ack_event(sk, flags);
 }
 
-static u32 mltcp_min_tso_segs(struct sock *sk)
-{
-	struct mltcp_sock *ms;
-	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
-
-	if (base && base->min_tso_segs)
-		return base->min_tso_segs(sk);
-	return READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_min_tso_segs);
-}
-
 static u32 mltcp_sndbuf_expand(struct sock *sk)
 {
 	struct mltcp_sock *ms;
@@ -379,7 +369,10 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 	return 0;
 }
 
-/* All there are; a variant has no optional ones but those of its base. */
+/*
+ * A variant has no optional ones but those of its base. No base sizes its bursts (min_tso_segs,
+ * which kernels with BBRv3's patch lack).
+ */
 const struct tcp_congestion_ops mltcp_cc_ops = {
 	.init = mltcp_init,
 	.release = mltcp_release,
@@ -393,7 +386,6 @@ const struct tcp_congestion_ops mltcp_cc_ops = {
 	.cwnd_event_tx_start = mltcp_cwnd_event_tx_start,
 #endif
 	.in_ack_event = mltcp_in_ack_event,
-	.min_tso_segs = mltcp_min_tso_segs,
 	.sndbuf_expand = mltcp_sndbuf_expand,
 	.get_info = mltcp_get_info,
 	.owner = THIS_MODULE,

@@ -62,8 +62,6 @@ static void __init wrap(struct mltcp_variant *variant)
 	*ops = mltcp_cc_ops;
 	if (!base->in_ack_event)
 		ops->in_ack_event = NULL;
-	if (!base->min_tso_segs)
-		ops->min_tso_segs = NULL;
 	if (!base->sndbuf_expand)
 		ops->sndbuf_expand = NULL;
 	if (!base->get_info)

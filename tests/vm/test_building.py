@@ -49,3 +49,17 @@ def test_a_kernel_without_cgroups_has_the_module_without_rules(copy: Path) -> No
     without = copy / "without.h"
     without.write_text("".join(f"#undef {name}\n" for name in found))
     make(copy, "module", f"KCFLAGS=-Werror -include {without}", "KBUILD_MODPOST_WARN=1")
+
+
+def test_module_fits_kernels_with_the_patch_of_bbr3(copy: Path) -> None:
+    """It gives congestion controls another operation in the place of min_tso_segs."""
+    headers = kernels.require(SUITE).modules / kernels.require(SUITE).version / "source"
+    was = "u32 (*min_tso_segs)(struct sock *sk);"
+    becomes = "u32 (*tso_segs)(struct sock *sk, unsigned int mss_now);"
+    text = (headers / "include/net/tcp.h").read_text()
+    assert was in text
+    patched = copy / "tcp.h"  # included first, so that the kernel's own is skipped
+    patched.write_text(text.replace(was, becomes))
+    flags = f"KCFLAGS=-Werror=incompatible-pointer-types -include {patched}"
+    subprocess.run([copy / "probe", "--fits", kernels.require(SUITE).build, flags], check=True)
+    make(copy, "module", flags)
