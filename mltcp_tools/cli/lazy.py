@@ -43,17 +43,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in (*self.summaries, *self._hidden):
             return super().get_command(ctx, cmd_name)
-        try:
-            module = importlib.import_module(f"mltcp_tools.cli.{cmd_name}")
-        except ModuleNotFoundError as error:
-            from mltcp_tools.cli.extras import lacks_package
-
-            if (lacking := lacks_package(cmd_name, error)) is None:
-                raise
-            raise lacking from error
-        command = module.command
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{module.__name__}.command is not a click command")
+        module = importlib.import_module(f"mltcp_tools.cli.{cmd_name}")
+        command: click.Command = module.command
         return command
 
     def resolve_command(

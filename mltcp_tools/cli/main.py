@@ -85,25 +85,6 @@ def cli() -> None:
 COMMANDS = cli.summaries
 """Those of SECTIONS, with their summaries."""
 
-MOVED = {
-    "aggregator": "collectives aggregator",
-    "bench": "collectives bench",
-    "emulate": "lab emulate",
-    "experiments": "testbed list",
-    "flows": "status flows",
-    "jobs": "status jobs",
-    "matrix": "testbed run",
-    "priorities": "lab priorities",
-    "profile": "lab profile",
-    "ps": "connections",
-    "record": "lab record",
-    "run": "testbed run",
-    "testbed across": "testbed run --sender HOST --receiver HOST",
-    "testbed agent": "serve testbed",
-    "testbed matrix": "testbed run",
-}
-"""The commands that had other names, or that people look for at another place."""
-
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run `mltcp` with `args` (default: the process's) and return its exit code."""
@@ -125,7 +106,7 @@ def _run(args: list[str]) -> object:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        complain(error, _moved(args) or _usage_sentence(error))
+        complain(error, _usage_sentence(error))
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
@@ -135,14 +116,6 @@ def _run(args: list[str]) -> object:
         if (lacking := lacks_package(next(iter(args), ""), error)) is None:
             raise
         raise lacking from error
-
-
-def _moved(args: list[str]) -> str | None:
-    """Name the command that took the place of the one typed, if it is one of MOVED."""
-    for words in (args[:2], args[:1]):
-        if now := MOVED.get(" ".join(words)):
-            return f"There is no `mltcp {' '.join(words)}`; use `mltcp {now}`."
-    return None
 
 
 def _usage_sentence(error: click.ClickException) -> str:

@@ -12,7 +12,7 @@ from mltcp_tools.cli.text import examples
 
 
 @click.command(epilog=examples("mltcp serve trial auto"), hidden=True)
-@click.argument("role", type=click.Choice(("trial", "testbed", "priorities")))
+@click.argument("role", type=click.Choice(("trial", "testbed", "priorities", "doctor")))
 @click.argument("detail", default="auto")
 def command(role: str, detail: str) -> None:
     """Serve one end of a command that another host runs, over stdin and stdout.
@@ -23,6 +23,10 @@ def command(role: str, detail: str) -> None:
         from mltcp_tools.lab.testbed.remote import run_agent
 
         run_agent()
+    elif role == "doctor":
+        from mltcp_tools.doctor import peer
+
+        peer.serve()
     elif role == "priorities":
         from mltcp_tools.kernel.host.signals import noted_end
         from mltcp_tools.live.priorities.host_side import serve_maps

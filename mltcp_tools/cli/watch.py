@@ -12,11 +12,7 @@ import click
 
 from mltcp_tools.base.columns import Cell, Column, Meaning, Row, clip
 from mltcp_tools.base.units import format_seconds
-from mltcp_tools.cli.options import (
-    SECONDS,
-    backend_option,
-    shown_option,
-)
+from mltcp_tools.cli.options import SECONDS, backend_option, shown_option
 from mltcp_tools.cli.text import examples, printable, queue_text, show_table
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend
@@ -128,7 +124,6 @@ def command(
     GAIN      how much shorter iterations are than without MLTCP, with its 95 % interval; measured
               by an agent whose rules say `prove`
     QUEUE-MS  longest queueing delay of a flow, and that of a full queue
-    BY        how QUEUE-MS is measured, see `mltcp status --help`
     PERIOD    iteration time that the job's flows use
     SOURCE    where PERIOD comes from: hooks, nccl, gloo or learned (from the flows)
     """

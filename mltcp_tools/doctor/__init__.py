@@ -7,7 +7,7 @@ namespaces and queueing disciplines, it tries in a namespace that dies with the 
 
 from __future__ import annotations
 
-from mltcp_tools.doctor import attach, bpf, collectives, kmod, testbed
+from mltcp_tools.doctor import attach, bpf, kmod, testbed
 from mltcp_tools.doctor.host import HostFacts
 from mltcp_tools.doctor.report import Check, Diagnosis
 
@@ -17,13 +17,7 @@ __all__ = ["Check", "Diagnosis", "HostFacts", "diagnose"]
 def diagnose(host: HostFacts | None = None) -> Diagnosis:
     """Look at everything on `host` (default: this one). Needs no privilege; sees more as root."""
     host = host or HostFacts()
-    purposes = {
-        "bpf": bpf,
-        "testbed": testbed,
-        "kmod": kmod,
-        "attach": attach,
-        "collectives": collectives,
-    }
+    purposes = {"bpf": bpf, "testbed": testbed, "kmod": kmod, "attach": attach}
     return Diagnosis(
         host.kernel, {purpose: module.checks(host) for purpose, module in purposes.items()}
     )

@@ -94,12 +94,6 @@ class HostFacts:
         return self.read("/proc/sys/kernel/osrelease") or "unknown"
 
     @cached_property
-    def kernel_version(self) -> tuple[int, ...]:
-        """The release's leading numbers, (6, 1) for 6.1.0-49-amd64; empty if unknown."""
-        match = re.match(r"(\d+)\.(\d+)", self.kernel)
-        return tuple(int(part) for part in match.groups()) if match else ()
-
-    @cached_property
     def config(self) -> dict[str, str]:
         """The kernel's build options, without CONFIG_; one not set is absent; empty if unknown."""
         text = self.read(f"/boot/config-{self.kernel}")

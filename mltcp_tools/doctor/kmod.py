@@ -7,7 +7,7 @@ import re
 
 from mltcp_tools.base.installation import how_to_bring_module
 from mltcp_tools.doctor.host import HostFacts
-from mltcp_tools.doctor.report import Check, as_fix, install
+from mltcp_tools.doctor.report import Check, as_fix, install, needed
 from mltcp_tools.kernel.backends import module
 from mltcp_tools.kernel.congestion_controls import built_on
 
@@ -18,9 +18,8 @@ def checks(host: HostFacts) -> list[Check]:
     if refused := _refusal(host):
         return [Check(_LOADING, "missing", *refused), found, *bases(host)]
     building = []
-    if _can_be_signed(host):
-        there = found.state == "ok"
-        building = [_headers(host, there), _compiler(host, there)]
+    if found.state != "ok" and _can_be_signed(host):
+        building = [_headers(host), _compiler(host)]
     return [_loading(host), found, *building, *bases(host), _signing(host)]
 
 
@@ -91,45 +90,24 @@ def _build_folder(host: HostFacts) -> str:
     return f"/lib/modules/{host.kernel}/build"
 
 
-def _building(name: str, tools: bool, there: bool, found: str, lacking: str, fix: str) -> Check:
-    """A finding that stands in the way only while there is no module."""
-    if tools:
-        return Check(name, "ok", found)
-    if there:
-        return Check(name, "warning", f"{lacking}; needed to rebuild the module", fix)
-    return Check(name, "missing", lacking, fix)
-
-
-def _headers(host: HostFacts, there: bool) -> Check:
+def _headers(host: HostFacts) -> Check:
     folder = _build_folder(host)
     package = f"linux-headers-{host.kernel}"
     fix = (
         f"{install(package)}, on the host itself. If there is no such package, take the headers"
         " from the builder of this kernel, or use the BPF backend."
     )
-    return _building(
-        "kernel headers",
-        host.exists(f"{folder}/Makefile"),
-        there,
-        folder,
-        f"no {folder}",
-        fix,
-    )
+    there = host.exists(f"{folder}/Makefile")
+    return needed("kernel headers", there, folder, f"no {folder}", fix)
 
 
-def _compiler(host: HostFacts, there: bool) -> Check:
+def _compiler(host: HostFacts) -> Check:
     name = "make and gcc"
     if not host.live:
         return Check(name, "unknown", "not tested")
     lacking = [tool for tool in ("make", "gcc") if host.which(tool) is None]
-    return _building(
-        name,
-        not lacking,
-        there,
-        "found",
-        f"no {' and no '.join(lacking)}",
-        install(" ".join(lacking)),
-    )
+    fix = install(" ".join(lacking))
+    return needed(name, not lacking, "found", f"no {' and no '.join(lacking)}", fix)
 
 
 def bases(host: HostFacts) -> list[Check]:

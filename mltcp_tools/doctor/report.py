@@ -17,7 +17,7 @@ PURPOSES = {
     "testbed": "Testbed",
     "kmod": "Kernel module backend",
     "attach": "Attaching to running jobs",
-    "collectives": "Collectives that send less",
+    "peer": "The other host",
 }
 BACKENDS = ("bpf", "kmod")  # one of these purposes will do
 
@@ -53,18 +53,18 @@ class Diagnosis:
 
     @property
     def ready(self) -> bool:
-        """Return whether nothing known stands in the way of one of the backends and of the
-        testbed.
+        """Return whether nothing known stands in the way of one of the backends, of the testbed,
+        and of a peer.
         """
-        backend = any(not self.lacking(purpose) for purpose in BACKENDS)
-        return backend and not self.lacking("testbed")
+        lacking = {purpose for purpose in self.checks if self.lacking(purpose)}
+        return not lacking & {"testbed", "peer"} and not {*BACKENDS} <= lacking
 
     def as_json(self) -> dict[str, Any]:
         """The document of `mltcp doctor --json`."""
         return {
             "schema": SCHEMA,
             "kernel": self.host,
-            "ready": {purpose: not self.lacking(purpose) for purpose in PURPOSES},
+            "ready": {purpose: not self.lacking(purpose) for purpose in self.checks},
             "checks": [
                 {"purpose": purpose, **asdict(check)}
                 for purpose, checks in self.checks.items()
@@ -75,11 +75,11 @@ class Diagnosis:
     def as_text(self, width: int, style: Style = plain) -> str:
         """The table for people, `width` columns wide."""
         lines = []
-        for purpose, title in PURPOSES.items():
+        for purpose, checks in self.checks.items():
             lacking = self.lacking(purpose)
             verdict = f"lacks {', '.join(lacking)}" if lacking else "ready"
-            lines.append(f"{title}: {style(verdict, 'bad' if lacking else 'good')}")
-            for check in self.checks[purpose]:
+            lines.append(f"{PURPOSES[purpose]}: {style(verdict, 'bad' if lacking else 'good')}")
+            for check in checks:
                 shown = style(check.state, _MEANINGS[check.state])
                 first, *rest = _wrap(f"  {check.state:<8} {check.name:<20} ", check.found, width)
                 lines += [first.replace(check.state, shown, 1), *rest]

@@ -17,7 +17,7 @@ import pytest
 import mltcp_tools
 from mltcp_tools.base.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.cli import lazy
-from mltcp_tools.cli.main import COMMANDS, MOVED, main
+from mltcp_tools.cli.main import COMMANDS, main
 
 MLTCP = [sys.executable, "-m", "mltcp_tools.cli.main"]
 
@@ -68,16 +68,6 @@ def test_help_and_version_are_words_too(capsys):
         assert capsys.readouterr().out == expected
     assert main(["help", "nope"]) == 2
     assert "No such command 'nope'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("old", MOVED)
-def test_a_command_that_moved_names_its_place(old, capsys):
-    assert main([*old.split(), "--anything"]) == 2
-    now = MOVED[old]
-    assert capsys.readouterr().err == (
-        f"mltcp: error: There is no `mltcp {old}`; use `mltcp {now}`.\n"
-    )
-    assert main([*now.partition(" --")[0].split(), "--help"]) == 0
 
 
 def test_commands_in_the_agents_templates_exist(capsys):
