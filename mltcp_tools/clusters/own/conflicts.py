@@ -59,7 +59,6 @@ class Conflict:
 
     link: str
     jobs: tuple[str, ...]
-    models: tuple[str, ...]
     hours: float
     places: tuple[str, ...]
     score: float | None
@@ -172,7 +171,6 @@ def _conflict(
     found = Conflict(
         list(topology.network.links)[link],
         tuple(job.name for job in jobs),
-        tuple(job.model.name for job in jobs),
         hours,
         _apart(topology, jobs[-1], numbers[-1], others, free),
         None if plan is None else plan[0],

@@ -22,13 +22,10 @@ _LATE = 0.1
 
 def trust_rows(found: Sequence[Trust]) -> list[list[str]]:
     """A head and a row per model."""
-    rows = [
-        ["model", "jobs held out", "predicted / observed", "80 % of them", "equal jobs, observed"]
-    ]
+    rows = [["model", "jobs held out", "predicted / observed", "80 % of them"]]
     for each in found:
-        alike = "-" if each.alike is None else f"{each.alike[0]:.2f} to {each.alike[1]:.2f}"
         spread = f"{each.low:.2f} to {each.high:.2f}"
-        rows.append([each.model, str(each.jobs), f"{each.median:.3f}", spread, alike])
+        rows.append([each.model, str(each.jobs), f"{each.median:.3f}", spread])
     return rows
 
 

@@ -52,15 +52,13 @@ class Compared:
 @dataclass(frozen=True)
 class Trust:
     """Predicted over observed on jobs of a model that nothing was fitted to: how many, the median,
-    where 80 % of them lie. alike: where 80 % of observed iteration times lie of jobs with as many
-    GPUs on as many servers, over their mean: no prediction is closer; None where no two are."""
+    where 80 % of them lie."""
 
     model: str
     jobs: int
     median: float
     low: float
     high: float
-    alike: tuple[float, float] | None
 
 
 def by_start(workload: Workload) -> Workload:
@@ -182,30 +180,15 @@ def compare(workload: Workload, held_out: Iterable[str]) -> list[Compared]:
 
 def trust(compared: Sequence[Compared]) -> list[Trust]:
     """Of each model with jobs that nothing was fitted to."""
-    by_model: dict[str, list[Compared]] = defaultdict(list)
+    ratios: dict[str, list[float]] = defaultdict(list)
     for each in compared:
-        by_model[each.job.model.name].append(each)
+        if each.held_out:
+            ratios[each.job.model.name].append(each.ratio)
     found = []
-    for name, own in sorted(by_model.items()):
-        ratios = [each.ratio for each in own if each.held_out]
-        if ratios:
-            low, high = np.percentile(ratios, [10, 90])
-            middle = float(np.median(ratios))
-            found.append(Trust(name, len(ratios), middle, float(low), float(high), _alike(own)))
+    for name, own in sorted(ratios.items()):
+        low, middle, high = (float(each) for each in np.percentile(own, [10, 50, 90]))
+        found.append(Trust(name, len(own), middle, low, high))
     return found
-
-
-def _alike(compared: Sequence[Compared]) -> tuple[float, float] | None:
-    equal: Mapping[tuple[int, int], list[float]] = defaultdict(list)
-    for each in compared:
-        if not each.job.guessed:
-            shape = each.job.gpus, len(each.job.placement)
-            equal[shape].append(each.observed_s / each.job.iterations)
-    spread = [each / np.mean(own) for own in equal.values() if len(own) > 1 for each in own]
-    if not spread:
-        return None
-    low, high = np.percentile(spread, [10, 90])
-    return float(low), float(high)
 
 
 def error(compared: Sequence[Compared]) -> float | None:
