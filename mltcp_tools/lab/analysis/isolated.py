@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
-from mltcp_tools.lab.runs.described import ALONE
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.runs.run import Run
 
 HEADER_BYTES, STAMP_BYTES = 40, 12

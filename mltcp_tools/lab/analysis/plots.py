@@ -19,7 +19,7 @@ from mltcp_tools.base.figures import COLOURS, INK, dress, png
 from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.lab.analysis.metrics import iteration_times
 from mltcp_tools.lab.analysis.reference import Reference
-from mltcp_tools.lab.runs.described import ALONE
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.runs.run import Run
 
 # Okabe and Ito's colours, which colour-blind people can tell apart; MLTCP variants take the warm

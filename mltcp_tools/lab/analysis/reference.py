@@ -9,7 +9,7 @@ import pandas as pd
 
 from mltcp_tools.lab.analysis.isolated import Isolated, isolated_jobs
 from mltcp_tools.lab.analysis.patterned import bursts_of, fabric_schedules, isolated_of
-from mltcp_tools.lab.runs.described import ALONE
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.runs.run import Run
 from mltcp_tools.lab.simulator.schedules import (
     SCHEDULES,

@@ -18,7 +18,7 @@ from mltcp_tools.base.units import counted
 from mltcp_tools.lab.analysis.bootstrap import MIN_ROOM
 from mltcp_tools.lab.analysis.isolated import Isolated, findings, measured_once
 from mltcp_tools.lab.analysis.result import RunResult, VariantResult
-from mltcp_tools.lab.runs.described import ALONE
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 from mltcp_tools.lab.runs.run import Run
 

@@ -29,7 +29,7 @@ from mltcp_tools.lab.analysis.result import (
 )
 from mltcp_tools.lab.analysis.soundness import failures, warnings_of
 from mltcp_tools.lab.analysis.undisturbed import Quiet, undisturbed
-from mltcp_tools.lab.runs.described import ALONE
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.runs.run import Run
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from mltcp_tools.lab.runs.described import ALONE
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.runs.disturbance import Disturbance, judge
 from mltcp_tools.lab.runs.run import Run
 from mltcp_tools.lab.runs.tables import TABLES

@@ -97,14 +97,12 @@ class ExperimentJob:
         seed: int,
         start_delay: float = 0.0,
         cc: str | None = None,
-        duration_s: float | None = None,
     ) -> JobSpec:
         """The job as the emulator runs it; raises UsageError where that makes no sense."""
         return JobSpec(
             bytes_per_iteration=self.bytes,
             compute_s=self.compute,
             iterations=iterations,
-            duration_s=duration_s,
             jitter=self.jitter,
             seed=seed,
             flows=self.flows,

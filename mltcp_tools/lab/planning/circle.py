@@ -75,7 +75,7 @@ def make_circle(profiles: Sequence[Profile], angle_deg: float, tolerance: float)
         raise UsageError(
             f"The iteration times of {_named(profiles)} have no common multiple that fits a circle"
             f" of {MAX_STEPS} steps (it would take {steps}); allow more --tolerance than"
-            f" {tolerance:.2%}, or wider angles than {angle_deg:g} degrees."
+            f" {tolerance:.2%}."
         )
     names = [profile.name for profile in profiles]
     stretched = [perimeter_s / count for count in counts]

@@ -93,9 +93,10 @@ def plan_cluster(
 
     Where the affinity graph has a loop, the shifts of its links may contradict each other; the
     paper discards such placements, and here the jobs and links of the loop are solved jointly.
-    The options are those of `score_link`.
+    angle_deg: the precision of rotations, in degrees of a job's circle. tolerance: as of
+    `score_link`.
     """
-    check_options(1.0, angle_deg, tolerance)
+    check_options(1.0, tolerance)
     planner = _Planner(cluster, angle_deg, tolerance)
     plans = [planner.plan(placement) for placement in cluster.placements]
     return sorted(plans, key=lambda plan: (-plan.score, -plan.worst))

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pandas as pd
 
 from mltcp_tools.base.errors import UsageError
+from mltcp_tools.lab.experiments.variants import ALONE
 from mltcp_tools.lab.planning.profile import Phase, Profile
-from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run
 
 

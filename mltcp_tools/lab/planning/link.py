@@ -110,12 +110,11 @@ class LinkPlan:
         }
 
 
-def check_options(capacity_bps: float, angle_deg: float, tolerance: float) -> None:
+def check_options(capacity_bps: float, tolerance: float) -> None:
     """Raise UsageError for values that no plan can be made with."""
     if not (math.isfinite(capacity_bps) and capacity_bps > 0):
         raise UsageError(f"A link's rate must be more than 0 bit/s, not {capacity_bps:g}.")
-    if not 0.05 <= angle_deg <= 90:
-        raise UsageError(f"The angle must be 0.05 to 90 degrees, not {angle_deg:g}.")
+
     if not 0 <= tolerance <= 0.5:
         raise UsageError(f"The tolerance must be 0 to 50 %, not {tolerance:.4g}.")
 
@@ -124,18 +123,16 @@ def score_link(
     profiles: Iterable[Profile],
     capacity_bps: float,
     *,
-    angle_deg: float = ANGLE_DEG,
     tolerance: float = TOLERANCE,
 ) -> LinkPlan:
     """Return the score of jobs on a link, and the shifts that achieve it.
 
-    angle_deg: the precision of rotations, in degrees of a job's circle. tolerance: the largest
-    share by which iterations may be stretched to have a common multiple. Raises UsageError for
-    jobs or options that make no plan.
+    tolerance: the largest share by which iterations may be stretched to have a common multiple.
+    Raises UsageError for jobs or options that make no plan.
     """
     jobs = require_jobs(profiles)
-    check_options(capacity_bps, angle_deg, tolerance)
-    circle = make_circle(jobs, angle_deg, tolerance)
+    check_options(capacity_bps, tolerance)
+    circle = make_circle(jobs, ANGLE_DEG, tolerance)
     names = [job.name for job in jobs]
     numbers = {name: number for number, name in enumerate(names)}
     ways = directions(capacity_bps, circle, numbers, dict.fromkeys(names, 1))

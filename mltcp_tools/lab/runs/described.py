@@ -22,8 +22,7 @@ from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.links import Link, read_links
 from mltcp_tools.lab.experiments.neighbours import Neighbour
 from mltcp_tools.lab.experiments.reading import read_jobs, read_neighbours
-
-ALONE = "alone"
+from mltcp_tools.lab.experiments.variants import ALONE
 
 
 @dataclass(frozen=True)

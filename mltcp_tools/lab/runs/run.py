@@ -12,7 +12,8 @@ import pandas as pd
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.congestion_controls import is_mltcp
-from mltcp_tools.lab.runs.described import ALONE, DescribedExperiment, read_experiment
+from mltcp_tools.lab.experiments.variants import ALONE
+from mltcp_tools.lab.runs.described import DescribedExperiment, read_experiment
 from mltcp_tools.lab.runs.tables import TABLES, empty_table, read_table
 
 ENVIRONMENT_SCHEMA = "mltcp-environment/1"

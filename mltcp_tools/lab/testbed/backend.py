@@ -187,13 +187,13 @@ class VariantJobs:
             except MltcpError as error:  # what was measured counts more
                 self.warning = f"The job {name} couldn't be deleted after this variant: {error}"
 
-    def tag(self, job: ExperimentJob, fds: Sequence[int], first_flow: int = 0) -> None:
-        """Set the job, give it the sockets `fds`, numbered as flows from `first_flow`.
+    def tag(self, job: ExperimentJob, fds: Sequence[int]) -> None:
+        """Set the job, and give it the sockets `fds`, numbered as flows from 0.
 
         Where the variant's flows aren't attached, they stay without a job.
         """
         job_id = self._job_id(job) if self._variant.attached else None
-        for flow, fd in enumerate(fds, first_flow):
+        for flow, fd in enumerate(fds):
             if job_id is not None:
                 self._backend.tag(fd, job_id)
             self._flows[socket_cookie(fd)] = (job.name, flow)
