@@ -18,7 +18,7 @@ from typing import Any
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.own.conflicts import Conflict
-from mltcp_tools.clusters.own.facts import Facts
+from mltcp_tools.clusters.own.facts import Facts, servers_of
 from mltcp_tools.clusters.own.replay import (
     BASE,
     Compared,
@@ -180,8 +180,8 @@ class _Way:
 
 def _unmoved(workload: Workload) -> str:
     """Return why no job can send less or elsewhere; "" where one may."""
-    alone = all(len(job.placement) == 1 or not job.model.size for job in workload.jobs)
-    if alone or workload.topology.servers == 1:
+    gpus = workload.topology.gpus
+    if all(servers_of(job, gpus) == 1 or not job.model.size for job in workload.jobs):
         return "no effect: no job sends between servers"
     return ""
 

@@ -88,7 +88,7 @@ def facts(workload: Workload) -> Facts:
     arrivals = np.array([job.arrival_s for job in jobs])
     took = np.array([job.took_s for job in jobs], dtype=float)
     held = took * np.array([job.gpus for job in jobs])
-    several = np.array([_servers(job, topology.gpus) > 1 for job in jobs])
+    several = np.array([servers_of(job, topology.gpus) > 1 for job in jobs])
     unplaced = np.array([not job.placement for job in jobs])
     if "topology" in workload.assumed:
         leaves = several
@@ -121,7 +121,8 @@ def facts(workload: Workload) -> Facts:
     )
 
 
-def _servers(job: ClusterJob, gpus: int) -> int:
+def servers_of(job: ClusterJob, gpus: int) -> int:
+    """The number of servers of a job, the fewest of so many GPUs where its place isn't known."""
     return len(job.placement) or -(-job.gpus // gpus)
 
 

@@ -577,6 +577,7 @@ def test_no_computing_time_is_invented(tmp_path: Path, capsys: pytest.CaptureFix
     ("nodes", "uplink", "said"),
     [
         ("n1", "10gbit", "no effect: no job sends between servers"),
+        ("", "10gbit", "no effect: no job sends between servers"),
         ("n1;n2", "10gbit", "no effect: no job sends between switches"),
         ("n1;n3", None, "not known: nothing says how fast uplinks are"),
         ("n1;n3", "", "not known: nothing says which switches there are"),
