@@ -227,17 +227,20 @@ def fapes(
     "--rounds",
     type=click.IntRange(0),
     default=40,
-    help="Number of learning rounds after imitating fifo.",
+    help="Number of learning rounds.",
 )
 @shown_option(
     "--held-out",
     type=click.IntRange(2),
-    default=20,
+    default=50,
     help="Number of held-out workloads to compare on.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def marl(file: Path, trainings: int, rounds: int, held_out: int, as_json: bool) -> None:
-    """Train schedulers that learn where jobs go, and compare them with `fifo`.
+    """Train schedulers that learn where jobs go, and compare them with others.
+
+    These are `fifo` with backfilling, and `predicted`, which chooses the place that the same model
+    of interference calls best. Training begins as `fifo`.
 
     FILE describes a cluster and jobs to draw (`generate`), as for `run`. Each leaf has a scheduler
     (multi-agent reinforcement learning, arXiv 2112.13354). Workloads to train on, to choose among
@@ -263,7 +266,7 @@ def marl(file: Path, trainings: int, rounds: int, held_out: int, as_json: bool) 
     known = trained[1][1]
     if as_json:
         model = {"error": known.error, "guess": known.guess}
-        document = {"schema": "mltcp-cluster-marl/7", "policies": rows, "interference": model}
+        document = {"schema": "mltcp-cluster-marl/8", "policies": rows, "interference": model}
         click.echo(json.dumps(document | {"held_out": held_out}, indent=2))
     else:
         click.echo(render_learned(rows, known.error, known.guess), nl=False)

@@ -100,20 +100,20 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def render_learned(rows: Sequence[Mapping[str, Any]], error: float, guess: float) -> str:
-    """A line for the rival and each training; then whether it differs significantly. error, guess:
-    of the interference model, see there."""
+    """A line for each policy; then whether trainings differ significantly from their rivals.
+    error, guess: of the interference model, see there."""
     lines = [["policy", "completion", "p99", "slow-down"]]
     said = f"\nInterference model: slow-downs are off by {error:.3f} (their mean by {guess:.3f}).\n"
     for row in rows:
         times = long(row["completion_s"]), long(row["p99_s"])
         lines.append([row["policy"], *times, f"{row['slowdown']:.3f}"])
-    for row in rows[1:]:
-        mean, half = 100 * row["saved"], 100 * row["half"]
-        told = "not significantly different from"
-        if abs(mean) > half:
-            told = "significantly better than" if mean > 0 else "significantly worse than"
-        limits = f"95 % CI {mean - half:+.1f} to {mean + half:+.1f}"
-        said += f"{row['policy']}: {told} {rows[0]['policy']}; {mean:+.1f} % saved ({limits}).\n"
+        for rival, shares in row["saved"].items():
+            mean, half = (100 * each for each in shares)
+            told = "not significantly different from"
+            if abs(mean) > half:
+                told = "significantly better than" if mean > 0 else "significantly worse than"
+            limits = f"95 % CI {mean - half:+.1f} to {mean + half:+.1f}"
+            said += f"{row['policy']}: {told} {rival}; {mean:+.1f} % saved ({limits}).\n"
     return table(lines) + said
 
 

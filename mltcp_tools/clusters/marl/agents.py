@@ -19,7 +19,7 @@ from torch import nn
 from mltcp_tools.clusters.marl.interference import Interference, Shares, shares
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.policies.orders import start_in_order
-from mltcp_tools.clusters.policies.placing import place, shape
+from mltcp_tools.clusters.policies.placing import place, shape, shuffled
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import Decision, Ints, JobState, View
 from mltcp_tools.clusters.workload import Workload, placed_s
@@ -27,8 +27,12 @@ from mltcp_tools.clusters.workload import Workload, placed_s
 Bools = npt.NDArray[np.bool_]
 GPU, SERVER, LINK, JOB, WIDTH = 5, 2, 3, 6, 32
 """Features of a GPU, a server, a direction of a link, and a job; width of an embedding."""
+CANDIDATES = 7
+"""Random places among which `predicted` chooses, besides that of `fifo`."""
 HOPS = 3
 """Rounds of messages: from a server to its leaf, to a spine, and to another leaf."""
+USUAL = 3.0
+"""Logit of the choice that leads where `fifo` places the job: networks learn where to deviate."""
 
 
 class Graph:
@@ -74,6 +78,9 @@ class Agents(nn.Module):  # type: ignore[misc]
             for _ in range(2)
         )
         self.critic = nn.Sequential(nn.Linear(2 * WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1))
+        for score in (self.own, self.passed):
+            nn.init.zeros_(score[-1].weight)
+            nn.init.zeros_(score[-1].bias)
 
     def forward(
         self, graph: Graph, seen: dict[str, torch.Tensor]
@@ -97,7 +104,8 @@ class Agents(nn.Module):  # type: ignore[misc]
             score(torch.cat([each, me.expand(-1, each.shape[1], -1)], dim=-1)).squeeze(-1)
             for score, each in ((self.own, nodes[:, :count]), (self.passed, leaves))
         ]
-        logits = torch.cat(scores, dim=1).masked_fill(~seen["possible"], -1e9)
+        logits = torch.cat(scores, dim=1) + USUAL * seen["usual"]
+        logits = logits.masked_fill(~seen["possible"], -1e9)
         # Errors of values are large, and would drown what the choices teach the embeddings.
         around = torch.cat([nodes.mean(dim=1), job], dim=-1).detach()
         value = self.critic(around).squeeze(-1)
@@ -126,11 +134,12 @@ class Placed:
 
 
 class Marl:
-    """The schedulers as a policy: their likeliest choices; with a generator, drawn ones, and with
-    `imitates` those of `fifo`. The steps of these are kept.
+    """The schedulers as a policy: their likeliest choices; with a generator, drawn ones, whose
+    steps are kept.
 
-    Rewards are minus the time that jobs wait, and minus the time by which the interference model
-    says that a placement delays its job and the others, in mean lengths of jobs.
+    The reward of a placement is the time by which the interference model says that it delays its
+    job and the others less than that of `fifo` would, in mean lengths of jobs. The time that jobs
+    wait is left out: it is 20 times as much, and depends little on where they run.
     """
 
     name = "marl"
@@ -142,25 +151,20 @@ class Marl:
         interference: Interference,
         workload: Workload,
         generator: torch.Generator | None = None,
-        imitates: bool = False,
     ) -> None:
         self._agents, self._interference = agents, interference
-        self._generator, self._imitates = generator, imitates
+        self._generator = generator
         self._topology, self.graph = workload.topology, Graph(workload.topology)
         self._leaf = self._topology.leaf_index
         work_s = [job.model.compute_s * job.iterations for job in workload.jobs]
         self._scale_s = float(np.mean(work_s))
         self._placed: dict[int, Placed] = {}
-        self._waited = 0.0, 0
         self.steps: list[Step] = []
 
     def decide(self, view: View) -> Decision:
         """The running jobs stay; waiting ones start in the order of `fifo`."""
-        since_s, waiting = self._waited
-        self._reward(-waiting * (view.now_s - since_s))
         self._placed = {each.number: self._at(view, each, each.allocation) for each in view.running}
         decided = start_in_order(view, view.free.copy(), view.waiting, self._place)
-        self._waited = view.now_s, len(view.waiting) - len(decided)
         return {state.number: state.allocation for state in view.running} | decided
 
     def _at(self, view: View, state: JobState, allocation: Allocation) -> Placed:
@@ -170,10 +174,6 @@ class Marl:
         else:
             own = old.shares
         return Placed(allocation, own, view.remaining_s(state))
-
-    def _reward(self, seconds: float) -> None:
-        if self.steps:
-            self.steps[-1].reward += seconds / self._scale_s
 
     def _place(self, view: View, free: Ints, state: JobState) -> Allocation:
         """Servers for each part of the job, the largest first; none where they aren't free."""
@@ -197,24 +197,22 @@ class Marl:
                         "at": torch.tensor(at),
                         "possible": torch.from_numpy(possible),
                     }
-                    left = [s for s, count in usual.items() if count == gpus and s not in found]
-                    action = self._choose(seen, self._toward(left, at))
+                    left = [s for s, count in usual.items() if count == gpus and holds[s]]
+                    seen["usual"] = torch.zeros(len(possible))
+                    if left:
+                        seen["usual"][self._toward(left, at)] = 1.0
+                    action = self._choose(seen)
                 at = action - servers if action >= servers else at
             found[action] = gpus
-        self._settle(view, state, found)
+        self._settle(view, state, found, usual)
         return found
 
     def _toward(self, servers: Sequence[int], at: int) -> int:
         """The choice that leads to one of the servers, those of one's own leaf first."""
-        if not servers:
-            return -1
         server = min(servers, key=lambda each: (self._leaf[each] != at, each))
         return server if self._leaf[server] == at else len(self._leaf) + int(self._leaf[server])
 
-    def _choose(self, seen: dict[str, torch.Tensor], usual: int) -> int:
-        if self._imitates:
-            self.steps.append(Step(seen, usual, 0.0, 0.0))
-            return usual
+    def _choose(self, seen: dict[str, torch.Tensor]) -> int:
         with torch.no_grad():
             logits, value = self._agents(self.graph, {n: each[None] for n, each in seen.items()})
             logs = torch.log_softmax(logits[0], dim=-1)
@@ -262,14 +260,37 @@ class Marl:
         }
         return {name: torch.from_numpy(each).float() for name, each in seen.items()}
 
-    def _settle(self, view: View, state: JobState, found: Allocation) -> None:
-        """Note the placement, and reward it by the delays that it is predicted to bring."""
+    def _settle(self, view: View, state: JobState, found: Allocation, usual: Allocation) -> None:
+        """Note the placement, and reward it by the delays that it is predicted to spare."""
+        if self.steps:
+            spared_s = self._delays_s(view, state, usual) - self._delays_s(view, state, found)
+            self.steps[-1].reward += spared_s / self._scale_s
+        self._placed[state.number] = self._at(view, state, found)
+
+    def _delays_s(self, view: View, state: JobState, found: Allocation) -> float:
+        """Seconds by which the job is predicted to delay the others and itself there."""
         others = list(self._placed.values())
-        new = self._placed[state.number] = self._at(view, state, found)
+        new = self._at(view, state, found)
         before, after = (
             self._interference.slowdowns([each.shares for each in jobs])
             for jobs in (others, [*others, new])
         )
         alone = placed_s(state.job.model, found, self._topology) / state.isolated_s
         late_s = ((after[:-1] - before) * [each.left_s for each in others]).sum()
-        self._reward(-late_s - (after[-1] * alone - 1) * new.left_s)
+        return float(late_s + (after[-1] * alone - 1) * new.left_s)
+
+
+class Predicted(Marl):
+    """The rival that learns nothing: of the place of `fifo` and of random ones, that at which the
+    interference model predicts the least delay."""
+
+    name = "predicted"
+
+    def _place(self, view: View, free: Ints, state: JobState) -> Allocation:
+        places = (place, *(shuffled(number) for number in range(CANDIDATES)))
+        found = [each(view, free, state) for each in places]
+        if not found[0]:
+            return {}
+        best = min(filter(None, found), key=lambda each: self._delays_s(view, state, each))
+        self._placed[state.number] = self._at(view, state, best)
+        return best
