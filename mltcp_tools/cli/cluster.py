@@ -188,7 +188,7 @@ def fapes(
     static-elastic and lyra, inference owns SERVERS, which Knative's autoscaler uses. The savings of
     FaPES over each rival come last.
     """
-    from mltcp_tools.clusters.fapes.compare import compare, objective, saved
+    from mltcp_tools.clusters.fapes.compare import compare, saved
     from mltcp_tools.clusters.fapes.inference import Service, replayed
     from mltcp_tools.clusters.text import render_loans
     from mltcp_tools.clusters.traces import read_draws, read_requests
@@ -207,7 +207,6 @@ def fapes(
         compared[trace] = {
             "draws": [[result.summary() for result in each] for each in results],
             "saved": [vars(each) for each in saved(results)],
-            "objective": objective(results),
         }
     if as_json:
         click.echo(json.dumps({"schema": "mltcp-fapes/7", "traces": compared}, indent=2))

@@ -78,7 +78,6 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
     """For each trace a line per way to share a cluster; then what FaPES saves of each rival."""
     parts = []
     saved = [["trace", "FaPES against", "completion saved", "SLO met, more"]]
-    said = ""
     for trace, found in compared.items():
         name = PurePath(trace).stem
         rows = [[name, *_LOANS]]
@@ -89,14 +88,13 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
             ]
             rows.append([variant[0]["variant"], *means])
         parts.append(table(rows))
-        said += f"{name}: {found['objective']}\n" if found["objective"] else ""
         for each in found["saved"]:
             time, slo = (
                 effect(each["completion"], each["half"]),
                 effect(each["slo"], each["slo_half"]),
             )
             saved.append([name, each["rival"], time, slo])
-    return "\n".join([*parts, table(saved)]) + said
+    return "\n".join([*parts, table(saved)])
 
 
 def render_learned(rows: Sequence[Mapping[str, Any]], error: float, guess: float) -> str:

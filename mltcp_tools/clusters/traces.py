@@ -43,35 +43,19 @@ ELASTICFLOW_MODELS = {
     "gpt2": "gpt2",
     "deepspeech2": "deepspeech2",
 }
-SIA_SAMPLES = {
-    "cifar10": 50_000 * 60,
-    "bert": 88_000 * 3,
-    "deepspeech2": 1_000 * 80,
-    "imagenet": 1_281_167 * 90,
-    "ncf": 994_000 * 10,
-    "yolov3": 16_551 * 50,
+SIA = {
+    "bert": (88_000 * 3, 0.2233, 0.05825, 600),
+    "cifar10": (50_000 * 60, 0.02038, 0.0006499, 6_600),
+    "deepspeech2": (1_000 * 80, 0.1908, 0.02549, 2_400),
+    "imagenet": (1_281_167 * 90, 0.07191, 0.004313, 6_000),
+    "ncf": (994_000 * 10, 0.007511, 4.581e-07, 7_000_000),
+    "yolov3": (16_551 * 50, 0.1763, 0.02651, 370),
 }
-"""Samples until an application of Sia's workloads has converged: its data set times epochs."""
-SIA_STEPS = {
-    "bert": (0.2233, 0.05825),
-    "cifar10": (0.02038, 0.0006499),
-    "deepspeech2": (0.1908, 0.02549),
-    "imagenet": (0.07191, 0.004313),
-    "ncf": (0.007511, 4.581e-07),
-    "yolov3": (0.1763, 0.02651),
-}
-"""Seconds of a step on one T4, and of it for each sample: least squares of the relative errors on
-petuum/adaptdl's measured placements of one GPU; off by 1 to 5 % in the mean, yolov3 by 15 %."""
-SIA_NOISE = {
-    "bert": 600,
-    "cifar10": 6_600,
-    "deepspeech2": 2_400,
-    "imagenet": 6_000,
-    "ncf": 7_000_000,
-    "yolov3": 370,
-}
-"""Gradient noise scale in samples: the lower quartile, over a training with the smallest batch, of
-what petuum/adaptdl measured; it rises, so that most of a training loses less in large batches."""
+"""Applications of Sia's workloads, as petuum/adaptdl measured them: samples until they converge
+(data set times epochs); seconds of a step on one T4, and of it for each sample (least squares of
+the relative errors on placements of one GPU: off by 1 to 5 % in the mean, yolov3 by 15 %); gradient
+noise scale in samples. The last is the lower quartile over a training with the smallest batch: it
+rises, so that most of a training loses less in large batches."""
 
 
 def read_jobs(spec: str, topology: Topology, seed: int = 1) -> tuple[ClusterJob, ...]:
@@ -112,26 +96,14 @@ def _table(file: str, needed: tuple[str, ...]) -> Iterator[Row]:
 def _sia(file: str, topology: Topology) -> Iterator[tuple[Row, ClusterJob]]:
     for row in _table(file, ("name", "time", "application", "num_replicas", "batch_size")):
         name = row.text("application")
-        if name not in SIA_SAMPLES:
-            raise row.error("application", f"{name!r} is not one of {', '.join(SIA_SAMPLES)}")
+        if name not in SIA:
+            raise row.error("application", f"{name!r} is not one of {', '.join(SIA)}")
         batch, gpus = row.count("batch_size", 1), row.count("num_replicas", 1)
-        step_s, sample_s = SIA_STEPS[name]
+        samples, step_s, sample_s, noise = SIA[name]
         compute_s = step_s + sample_s * batch / gpus
-        yield (
-            row,
-            ClusterJob(
-                row.text("name"),
-                replace(
-                    MODELS[name],
-                    compute_s=compute_s,
-                    step_s=step_s,
-                    noise=SIA_NOISE[name] / batch,
-                ),
-                gpus,
-                max(1, round(SIA_SAMPLES[name] / batch)),
-                row.time("time"),
-            ),
-        )
+        model = replace(MODELS[name], compute_s=compute_s, step_s=step_s, noise=noise / batch)
+        iterations = max(1, round(samples / batch))
+        yield row, ClusterJob(row.text("name"), model, gpus, iterations, row.time("time"))
 
 
 def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[Row, ClusterJob]]:

@@ -104,10 +104,6 @@ def _fixed(workload: Workload) -> Workload:
     return replace(workload, jobs=tuple(jobs))
 
 
-KEPT = 0.95
-"""The least share of requests within the objective with which it counts as kept."""
-
-
 @dataclass(frozen=True)
 class Saved:
     """The share of a rival's mean completion time that FaPES saves, with half of its 95 % interval
@@ -130,18 +126,6 @@ def saved(draws: Sequence[Sequence[Result]]) -> list[Saved]:
         slo = interval([a.served.slo_attainment - b.served.slo_attainment for a, b in pairs])
         found.append(Saved(rival, *time, *slo))
     return found
-
-
-def objective(draws: Sequence[Sequence[Result]]) -> str:
-    """A sentence where inference is overloaded: even FaPES doesn't keep its objective."""
-    met = [r.served.slo_attainment for draw in draws for r in draw if r.variant == "fapes"]
-    mean = float(np.mean(met))
-    if mean >= KEPT:
-        return ""
-    return (
-        f"The objective isn't kept: {mean:.0%} of the requests meet it under FaPES; they are more"
-        " than the cluster can serve."
-    )
 
 
 def _completion_s(result: Result) -> float:
