@@ -595,7 +595,8 @@ def test_zero_and_unknown_are_different_answers(
     words += ["--uplink", uplink] if uplink else []
     line = f"a,0,0,3000,2,{nodes},mine,"
     # The others make the servers known.
-    data = imported(tmp_path, [line, "b,0,0,9,2,n2,mine,"], "size: 20MB, compute: 1s", *words)
+    others = [f"b{n},0,0,9,2,n{n},mine," for n in (2, 3)]
+    data = imported(tmp_path, [line, *others], "size: 20MB, compute: 1s", *words)
     noted = capsys.readouterr().err
     assert ("(--uplink)" in noted) == (uplink is None)
     assert ("(--network)" in noted) == (uplink == "")
