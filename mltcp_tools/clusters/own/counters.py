@@ -59,6 +59,11 @@ class Counters:
         self._series = series
         self._short = {name.partition(".")[0]: name for name in series}
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the servers."""
+        return sorted(self._series)
+
     def sent(self, node: str, start_s: float, end_s: float) -> float | None:
         """Bytes that the server sent in that time; None where samples don't cover it."""
         name = node if node in self._series else self._short.get(node.partition(".")[0], "")
@@ -84,11 +89,12 @@ def read_counters(path: Path) -> Counters:
             continue
         name = next((labels[each] for each in _NAMES if labels.get(each)), "")
         values = np.array(sorted(samples), dtype=float).reshape(-1, 2)
+        values = values[np.isfinite(values).all(axis=1)]
         series[re.sub(r":[0-9]+$", "", name)].append(values)
     if not series:
         raise UsageError(
             f"{path} has no node_network_transmit_bytes_total with device and instance; write what"
-            " Prometheus's /api/v1/query_range gives for it."
+            " Prometheus's /api/v1/query_range gives for the counter itself, without rate()."
         )
     return Counters(series)
 
@@ -97,7 +103,8 @@ def _json(text: str, path: Path) -> Iterator[tuple[Mapping[str, str], list[tuple
     try:
         for each in json.loads(text)["data"]["result"]:
             labels: dict[str, Any] = each["metric"]
-            if labels.get("__name__", next(iter(_METRICS))) in _METRICS:
+            # What a function of PromQL gives, as rate(), has no name.
+            if labels.get("__name__") in _METRICS:
                 yield labels, [(float(at), float(value)) for at, value in each["values"]]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UsageError(f"{path} is not what Prometheus's /api/v1/query_range gives.") from None
@@ -139,9 +146,11 @@ def measured(
                 each_s = float(np.mean(seen)) / job.took_s * n / (2 * (n - 1))
                 sent[job.model].append(each_s * iteration_s.get(job.model, ITERATION_S))
     if not sent:
+        nodes = sorted({node for job in several for node in job.placement})
         raise UsageError(
-            "the counters cover no job that had several servers to itself; compare the"
-            " names of servers, and give the log's times in UTC."
+            "the counters cover no job that had several servers to itself; compare the names of"
+            f" servers (counters: {_some(counters.names)}; jobs: {_some(nodes)}), and give the"
+            " log's times in UTC."
         )
     # A second of a job inside one server, which sends nothing, has more than an iteration.
     guessed = {job.name for job in several if job.model in sent and job.iterations is None}
@@ -157,6 +166,10 @@ def measured(
     )
     models = {name: {"size": f"{max(1, round(np.median(own)))}B"} for name, own in sent.items()}
     return models, replace(log, jobs=jobs), assumed
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def _iterations_s(jobs: Sequence[LoggedJob]) -> dict[str, float]:
@@ -178,10 +191,9 @@ def _without(log: Log, unseen: Sequence[LoggedJob]) -> Log:
         return log
     names, hours = {job.name for job in unseen}, sum(job.gpu_hours for job in unseen)
     models = sorted({job.model for job in unseen})
-    more = f" and {len(models) - 3} more" if len(models) > 3 else ""
     said = (
-        f"{counted(len(names), 'job')} of models that the counters don't show"
-        f" ({', '.join(models[:3])}{more}) aren't simulated: {hours:,.1f} GPU hours."
+        f"{counted(len(names), 'job')} of models that the counters don't show ({_some(models)})"
+        f" aren't simulated: {hours:,.1f} GPU hours."
     )
     return replace(
         log,

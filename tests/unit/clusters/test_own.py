@@ -384,6 +384,8 @@ def scraped(rates_bps: dict[str, float], reset_s: float = math.inf) -> str:
                 for at in range(0, 1001, 10)
             ]
             labels = {"instance": f"{node}.example.org:9100", "device": device}
+            labels["__name__"] = "node_network_transmit_bytes_total"
+            values[40][1] = "NaN"  # as of a scrape that failed
             result.append({"metric": labels, "values": values})
     return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
 
@@ -442,7 +444,8 @@ def test_counters_say_what_models_send(
         ("{}", "has no node_network_transmit_bytes_total"),
         ('{"data": {"result": 5}}', "is not what Prometheus's"),
         ('node_network_transmit_bytes_total{device="eth0"} x 1\n', "counters:1: has no number"),
-        (scraped({"n9": 1e9}), "cover no job that had several servers to itself"),
+        (scraped({"n9": 1e9}), r"to itself; .*counters: n9.example.org; jobs: n1, n2"),
+        (scraped({"n1": 1e9}).replace("__name__", "was"), r"has no .* itself, without rate"),
     ],
 )
 def test_counters_that_say_nothing_are_refused(tmp_path: Path, text: str, said: str) -> None:
