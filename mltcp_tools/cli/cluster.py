@@ -225,13 +225,13 @@ def fapes(
 @shown_option(
     "--rounds",
     type=click.IntRange(0),
-    default=40,
+    default=20,
     help="Number of learning rounds.",
 )
 @shown_option(
     "--held-out",
     type=click.IntRange(2),
-    default=50,
+    default=30,
     help="Number of held-out workloads to compare on.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
