@@ -6,14 +6,16 @@
     <!-- end -->
 
 `python -m support.result_tables PAGE FOLDER...` puts those of finished matrices into a page, and
-fails where a captured gain is below the interval of the table that it replaces. Without arguments
-it makes README's summary again, from the pages.
+fails where a captured gain is below the interval of the table that it replaces. With `--check` it
+fails as long as the commit that did so doesn't name it. Without arguments it makes README's summary
+again, from the pages.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -230,6 +232,7 @@ SUMMARISED = (
     ("tests/bench/RESULTS.md", "training, 4 ranks", "PyTorch, 4 ranks"),
 )
 """(page, name of the table, what ran its jobs) of each table that README sums up."""
+_NAME = re.compile(r"^<!-- results: (.+) -->$", re.M)
 _CELL = re.compile(r"^([\d.]+) \(.*\) / ([\d.]+)$")
 _GAIN = re.compile(r"^\| (`[^`]+`) \|.* (-?\d+\.\d+) \[(-?\d+\.\d+), (-?\d+\.\d+)\] \|$", re.M)
 
@@ -275,15 +278,46 @@ def summary() -> str:
     return markdown(lines)
 
 
-def fallen(old: str, new: str) -> list[str]:
-    """Scenarios whose captured gain is below the interval that the replaced table gave it."""
-    before = {row[0]: row for row in _GAIN.findall(old)}
+def gains(page: str) -> dict[str, tuple[float, float, float]]:
+    """Of each `TABLE/SCENARIO` of a page its captured gain, and the interval's ends."""
+    return {
+        f"{name}/{scenario.strip('`')}": (float(gain), float(low), float(high))
+        for name in _NAME.findall(page)
+        for scenario, gain, low, high in _GAIN.findall(between(page, name))
+    }
+
+
+def fallen(old: str, new: str, said: str = "") -> list[str]:
+    """Gains of a page that are below the interval that the page before gave them, and that aren't
+    named in what was said of the change."""
+    before = gains(old)
     return [
-        f"{name}: a captured gain of {gain}, which was {before[name][1]} [{before[name][2]},"
-        f" {before[name][3]}]; say why in the commit."
-        for name, gain, _, _ in _GAIN.findall(new)
-        if name in before and float(gain) < float(before[name][2])
+        f"{name}: a captured gain of {gain:.2f}, which was {before[name][0]:.2f}"
+        f" [{before[name][1]:.2f}, {before[name][2]:.2f}]; the commit must name it and say why."
+        for name, (gain, _, _) in gains(new).items()
+        if name in before
+        and gain < before[name][1]
+        and not re.search(rf"{re.escape(name)}(?!\S)", said)
     ]
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
+    if done.returncode:
+        raise UsageError(f"git {words[0]} failed: {done.stderr.strip()}; fetch the history.")
+    return done.stdout
+
+
+def unexplained(root: Path, page: str) -> list[str]:
+    """Gains that fell with the page's latest change, committed or not, and that its commit doesn't
+    name. UsageError where that can't be told."""
+    new = (root / page).read_text(encoding="utf-8")
+    if new != (now := _git(root, "show", f"HEAD:{page}")):
+        return fallen(now, new)
+    commit = _git(root, "log", "-1", "--format=%H", "--", page).strip()
+    there = _git(root, "ls-tree", f"{commit}^", "--", page)
+    old = _git(root, "show", f"{commit}^:{page}") if there else ""
+    return fallen(old, new, _git(root, "log", "-1", "--format=%B", commit))
 
 
 def main(page: Path, folders: Sequence[Path]) -> list[str]:
@@ -300,7 +334,7 @@ def main(page: Path, folders: Sequence[Path]) -> list[str]:
             said = "Mean iteration on the kernel / simulated, milliseconds, and the difference."
             text = put_between(_with_marks(text, title), title, f"{said}\n\n{table}")
     replace_file(page, text.encode())
-    return [each for name in runs for each in fallen(between(old, name), between(text, name))]
+    return fallen(old, text)
 
 
 def _with_marks(page: str, name: str) -> str:
@@ -309,6 +343,9 @@ def _with_marks(page: str, name: str) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        pages = dict.fromkeys(page for page, _, _ in SUMMARISED)
+        sys.exit("\n".join(each for page in pages for each in unexplained(ROOT, page)) or 0)
     if sys.argv[1:]:
         sys.exit("\n".join(main(Path(sys.argv[1]), [Path(each) for each in sys.argv[2:]])) or 0)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
