@@ -71,10 +71,10 @@ struct mltcp_shard {
 	struct hlist_head lists[MLTCP_LISTS]; /* the latest flow first */
 } ____cacheline_aligned_in_smp; /* for connections come and go on all CPUs at once */
 
-/* How far somebody who goes through a namespace's flows has come; zeros: not begun. */
-struct mltcp_flow_place {
-	u32 list; /* of all shards' */
-	u64 number; /* of the flow seen last in it; 0: none */
+/* How far a dump of flows, or rules, has come; zeros: not begun. The latest in a list is its first. */
+struct mltcp_place {
+	u32 list; /* of all shards', or the bucket */
+	u64 number; /* of the one told last in it; 0: none */
 };
 
 /* What there is of a network namespace. */
@@ -242,9 +242,14 @@ void mltcp_flow_free(struct mltcp_sock *ms);
 struct mltcp_sock *mltcp_flow_find(const struct sock *sk);
 /* The flows of one namespace. */
 u32 mltcp_flow_count(const struct mltcp_net *mn);
-/* Describe the next flow, and set the place to it; false after the last. */
-bool mltcp_flow_next(struct mltcp_net *mn, struct mltcp_flow_place *at,
-		     struct mltcp_flow_record *record);
+/* Is handed a flow, under the lock of a part; false: there is no room for it. */
+typedef bool mltcp_tell_flow(void *to, const struct mltcp_flow_record *record);
+/*
+ * Tell of the flows behind the place, until there is no room (false), and set the place to the last
+ * one told. Flows that are there all the time are told once, whatever comes and goes between calls.
+ */
+bool mltcp_flows_tell(struct mltcp_net *mn, struct mltcp_place *at, mltcp_tell_flow *tell,
+		      void *to);
 void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event);
 
 /* mltcp_paths.c */
@@ -289,9 +294,11 @@ void mltcp_rules_reap(void);
 int mltcp_rule_set(int fd, struct mltcp_job_ref *job, const struct mltcp_rule_ports *ports,
 		   const struct net *net, u32 portid, struct netlink_ext_ack *extack);
 int mltcp_rule_delete(u64 id);
-/* Describe the first rule from *bucket and *index on, and set these to it; false after the last. */
-bool mltcp_rule_next(const struct net *net, u32 *bucket, u32 *index,
-		     struct mltcp_rule_record *record);
+/* Is handed a rule, under the lock of rules; false: there is no room for it. */
+typedef bool mltcp_tell_rule(void *to, const struct mltcp_rule_record *record);
+/* Tell of the rules for jobs of the namespace, as of flows. */
+void mltcp_rules_tell(const struct net *net, struct mltcp_place *at, mltcp_tell_rule *tell,
+		      void *to);
 int mltcp_rules_init(void);
 void mltcp_rules_exit(void);
 

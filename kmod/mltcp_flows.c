@@ -181,44 +181,45 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 }
 
 /*
- * The first flow of the list behind the place, with the lock held. A flow whose base wrote over our
- * part of the socket is the base's alone, though it may stay in the table for as long as the socket
- * lives.
+ * Tell of the list's flows behind the place, with the lock held, and set the place to each that was
+ * told; false: there was no room for one. A flow whose base wrote over our part of the socket is the
+ * base's alone, though it may stay in the table for as long as the socket lives.
  */
-static struct mltcp_sock *next_in(struct mltcp_shard *shard, const struct mltcp_flow_place *at)
+static bool tell_list(const struct hlist_head *list, u64 *number, mltcp_tell_flow *tell, void *to)
 {
+	struct mltcp_flow_record record;
 	struct mltcp_sock *ms;
 
-	hlist_for_each_entry (ms, head_at(shard, at->list), node)
-		if ((!at->number || ms->number < at->number) && mltcp_state(ms->sk) == ms)
-			return ms;
-	return NULL;
+	hlist_for_each_entry (ms, list, node) {
+		if ((*number && ms->number >= *number) || mltcp_state(ms->sk) != ms)
+			continue;
+		/* The socket isn't locked: a record may be torn, but what it points to stays. */
+		describe(ms, &record);
+		if (!tell(to, &record))
+			return false;
+		*number = ms->number;
+	}
+	return true;
 }
 
-/* Flows that are there all the time are met once, whatever comes and goes between two calls. */
-bool mltcp_flow_next(struct mltcp_net *mn, struct mltcp_flow_place *at,
-		     struct mltcp_flow_record *record)
+bool mltcp_flows_tell(struct mltcp_net *mn, struct mltcp_place *at, mltcp_tell_flow *tell, void *to)
 {
+	bool told = true;
+
 	for (; at->list < MLTCP_SHARDS * MLTCP_LISTS; at->list++, at->number = 0) {
 		struct mltcp_shard *shard = shard_at(mn, at->list);
-		struct mltcp_sock *ms;
 
 		if (!READ_ONCE(shard->count))
 			at->list |= MLTCP_LISTS - 1; /* which is empty, too */
 		if (hlist_empty(head_at(shard, at->list)))
 			continue;
-		/* The sockets aren't locked: a record may be torn, but what it points to stays. */
 		spin_lock_bh(&shard->lock);
-		ms = next_in(shard, at);
-		if (ms) {
-			at->number = ms->number;
-			describe(ms, record);
-		}
+		told = tell_list(head_at(shard, at->list), &at->number, tell, to);
 		spin_unlock_bh(&shard->lock);
-		if (ms)
-			return true;
+		if (!told)
+			break;
 	}
-	return false;
+	return told;
 }
 
 void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event)

@@ -182,24 +182,42 @@ static int mltcp_nl_job_dump_start(struct netlink_callback *cb)
 	return 0;
 }
 
+/* A message of a dump. */
+struct part {
+	struct sk_buff *skb;
+	struct netlink_callback *cb;
+	u8 cmd;
+};
+
+static void *begin(const struct part *part)
+{
+	return genlmsg_put(part->skb, NETLINK_CB(part->cb->skb).portid, part->cb->nlh->nlmsg_seq,
+			   &mltcp_family, NLM_F_MULTI, part->cmd);
+}
+
+/* False: there is no room for it, so it comes with the next ones. */
+static bool end(const struct part *part, void *header, int err)
+{
+	if (err)
+		genlmsg_cancel(part->skb, header);
+	else
+		genlmsg_end(part->skb, header);
+	return !err;
+}
+
 /* cb->args[0]: the next id to look at, args[1]: whether the last one was reached. */
 static int mltcp_nl_job_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
+	struct part part = {skb, cb, MLTCP_CMD_JOB_GET};
 	struct net *net = sock_net(skb->sk);
 	struct mltcp_job job;
 	u32 id = cb->args[0];
 	void *header;
 
 	while (!cb->args[1] && mltcp_job_next(net, &id, &job)) {
-		header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
-				     &mltcp_family, NLM_F_MULTI, MLTCP_CMD_JOB_GET);
-		if (!header)
+		header = begin(&part);
+		if (!end(&part, header, !header || mltcp_put_job(skb, id, &job)))
 			break;
-		if (mltcp_put_job(skb, id, &job)) {
-			genlmsg_cancel(skb, header);
-			break;
-		}
-		genlmsg_end(skb, header);
 		cb->args[1] = id == U32_MAX;
 		cb->args[0] = ++id;
 	}
@@ -356,27 +374,20 @@ static int mltcp_nl_rule_dump_start(struct netlink_callback *cb)
 	return check_rules(cb->skb, sock_net(cb->skb->sk), cb->extack);
 }
 
-/* cb->args[0] and [1]: where to go on. */
+static bool tell_rule(void *to, const struct mltcp_rule_record *record)
+{
+	struct part *part = to;
+	void *header = begin(part);
+
+	return end(part, header, !header || mltcp_put_rule(part->skb, record));
+}
+
 static int mltcp_nl_rule_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
-	u32 bucket = cb->args[0], index = cb->args[1];
-	struct mltcp_rule_record record;
-	void *header;
+	struct part part = {skb, cb, MLTCP_CMD_RULE_GET};
+	struct mltcp_place *at = (void *)cb->ctx;
 
-	while (mltcp_rule_next(sock_net(skb->sk), &bucket, &index, &record)) {
-		header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
-				     &mltcp_family, NLM_F_MULTI, MLTCP_CMD_RULE_GET);
-		if (!header)
-			break;
-		if (mltcp_put_rule(skb, &record)) {
-			genlmsg_cancel(skb, header);
-			break;
-		}
-		genlmsg_end(skb, header);
-		index++;
-	}
-	cb->args[0] = bucket;
-	cb->args[1] = index;
+	mltcp_rules_tell(sock_net(skb->sk), at, tell_rule, &part);
 	return skb->len;
 }
 
@@ -384,7 +395,7 @@ static int mltcp_nl_rule_dump(struct sk_buff *skb, struct netlink_callback *cb)
 struct flow_cursor {
 	bool all; /* namespaces, as decided when it began */
 	u32 net; /* from here on */
-	struct mltcp_flow_place place; /* in its table */
+	struct mltcp_place place; /* in its table */
 };
 
 static int mltcp_nl_flow_dump_start(struct netlink_callback *cb)
@@ -399,48 +410,33 @@ static int mltcp_nl_flow_dump_start(struct netlink_callback *cb)
 	return 0;
 }
 
-static bool next_flow(struct flow_cursor *at, struct mltcp_flow_record *record)
+static bool tell_flow(void *to, const struct mltcp_flow_record *record)
 {
+	struct part *part = to;
+	void *header = begin(part);
+
+	return end(part, header, !header || mltcp_put_flow(part->skb, record));
+}
+
+static int mltcp_nl_flow_dump(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct part part = {skb, cb, MLTCP_CMD_FLOW_GET};
+	struct flow_cursor *at = (void *)cb->ctx;
 	struct mltcp_net *mn;
 	u32 id = at->net;
-	bool found = false;
 
 	rcu_read_lock();
 	mn = mltcp_net_from(&id);
 	while (mn && (at->all || id == at->net)) {
-		if (id != at->net) {
-			at->net = id;
-			at->place = (struct mltcp_flow_place){};
-		}
-		found = mltcp_flow_next(mn, &at->place, record);
-		if (found)
+		if (id != at->net)
+			at->place = (struct mltcp_place){};
+		at->net = id;
+		if (!mltcp_flows_tell(mn, &at->place, tell_flow, &part))
 			break;
 		id++;
 		mn = mltcp_net_from(&id);
 	}
 	rcu_read_unlock();
-	return found;
-}
-
-static int mltcp_nl_flow_dump(struct sk_buff *skb, struct netlink_callback *cb)
-{
-	struct flow_cursor *at = (void *)cb->ctx, next = *at;
-	struct mltcp_flow_record record;
-	void *header;
-
-	while (next_flow(&next, &record)) {
-		header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
-				     &mltcp_family, NLM_F_MULTI, MLTCP_CMD_FLOW_GET);
-		if (!header)
-			break;
-		if (mltcp_put_flow(skb, &record)) {
-			genlmsg_cancel(skb, header);
-			break;
-		}
-		genlmsg_end(skb, header);
-		*at = next;
-		cond_resched();
-	}
 	return skb->len;
 }
 

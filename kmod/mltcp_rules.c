@@ -21,6 +21,7 @@
 struct mltcp_rule {
 	struct hlist_node node; /* found under RCU */
 	u64 id; /* of the cgroup; never given twice */
+	u64 number; /* in the order in which rules came */
 	struct cgroup *cgroup; /* with a reference */
 	struct mltcp_job_ref *job; /* likewise */
 	u32 portid; /* of the netlink socket, in the namespace: whose rule it is */
@@ -32,6 +33,7 @@ struct mltcp_rule {
 static DEFINE_MUTEX(rule_lock); /* to change rules */
 static DEFINE_HASHTABLE(rules, RULE_BITS);
 static u32 rule_count; /* changed under the lock, read without */
+static u64 rules_added; /* so many ever */
 u32 mltcp_rules_changes; /* likewise; wraps */
 
 static void reap(struct work_struct *work);
@@ -216,6 +218,7 @@ int mltcp_rule_set(int fd, struct mltcp_job_ref *job, const struct mltcp_rule_po
 		goto unlock;
 	if (old)
 		drop(old);
+	rule->number = ++rules_added;
 	hash_add_rcu(rules, &rule->node, rule->id);
 	WRITE_ONCE(rule_count, rule_count + 1);
 	tell_flows();
@@ -251,31 +254,29 @@ static bool is_listed(const struct mltcp_rule *rule, const struct net *net)
 	return !is_over(rule) && rule->job->net == net;
 }
 
-/* Rules that come or go between two calls may be missed, or be listed twice. */
-bool mltcp_rule_next(const struct net *net, u32 *bucket, u32 *index,
-		     struct mltcp_rule_record *record)
+void mltcp_rules_tell(const struct net *net, struct mltcp_place *at, mltcp_tell_rule *tell,
+		      void *to)
 {
-	bool found = false;
+	struct mltcp_rule *rule;
 
 	mutex_lock(&rule_lock);
-	for (; *bucket < HASH_SIZE(rules); ++*bucket, *index = 0) {
-		struct mltcp_rule *rule;
-		u32 at = 0;
+	for (; at->list < HASH_SIZE(rules); at->list++, at->number = 0) {
+		hlist_for_each_entry (rule, &rules[at->list], node) {
+			struct mltcp_rule_record record = {
+				.cgroup = rule->id,
+				.job = rule->job->id,
+				.ports = rule->ports,
+			};
 
-		hlist_for_each_entry (rule, &rules[*bucket], node) {
-			if (at++ < *index || !is_listed(rule, net))
+			if ((at->number && rule->number >= at->number) || !is_listed(rule, net))
 				continue;
-			*index = at - 1;
-			record->cgroup = rule->id;
-			record->job = rule->job->id;
-			record->ports = rule->ports;
-			found = true;
-			goto unlock;
+			if (!tell(to, &record))
+				goto unlock;
+			at->number = rule->number;
 		}
 	}
 unlock:
 	mutex_unlock(&rule_lock);
-	return found;
 }
 
 /* A netlink socket is closed, so whatever came through it goes. */

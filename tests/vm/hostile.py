@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -142,6 +143,20 @@ class Client:
         return self.socket.dump(command)
 
 
+def dump_begun(client: Client, command: Command) -> socket.socket:
+    """A socket of which each read has some more of what the command lists."""
+    request = struct.pack("=IHHIIBBH", 20, client.socket.id, 0x301, 9, 0, command, 1, 0)
+    reader = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
+    reader.send(request)
+    return reader
+
+
+def dump_read(reader: socket.socket) -> list[dict[int, bytes]]:
+    """Return what the next read has; nothing after the last."""
+    found = [payload[4:] for _, flags, _, payload in genl.messages(reader.recv(1 << 16)) if flags]
+    return [found for data in found if (found := genl.decode(data))]
+
+
 @contextlib.contextmanager
 def refused(number: int, why: str = "") -> Iterator[None]:
     """The kernel says that error, with a text in which `why` appears."""
@@ -166,6 +181,12 @@ def in_child(function: Callable[[], None]) -> None:
         _, status = os.waitpid(child, 0)
         said.seek(0)
         assert status == 0, said.read()
+
+
+def may_open_many() -> None:
+    """Let this process have some thousand descriptors."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
 
 
 def unshare(flags: int) -> None:

@@ -6,17 +6,25 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from vm.hostile import KERNELS_OWN, PROGRAMS, Client, elsewhere, exchange, gone
+from vm.hostile import (
+    KERNELS_OWN,
+    PROGRAMS,
+    Client,
+    dump_begun,
+    dump_read,
+    elsewhere,
+    exchange,
+    gone,
+)
 from vm.loading import FILE, connected, pair, remove
 from vms.kernels import DEBUG
 
-from mltcp_tools.kernel.backends import attributes, genl, get_backend
+from mltcp_tools.kernel.backends import attributes, get_backend
 from mltcp_tools.kernel.congestion_controls import offered_by
 from mltcp_tools.kernel.native.uapi import Attribute, Command
 
@@ -83,18 +91,9 @@ def test_each_namespace_has_its_own_table(client: Client) -> None:
     assert gone(client)
 
 
-def dump_begun(client: Client) -> socket.socket:
-    """A socket of which each read has some more of the flows."""
-    request = struct.pack("=IHHIIBBH", 20, client.socket.id, 0x301, 9, 0, Command.FLOW_GET, 1, 0)
-    reader = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
-    reader.send(request)
-    return reader
-
-
 def cookies_read(reader: socket.socket) -> list[int]:
     """Those of the flows of the next read; none after the last."""
-    found = [payload[4:] for _, flags, _, payload in genl.messages(reader.recv(1 << 16)) if flags]
-    flows = (genl.decode(data).get(Attribute.FLOW) for data in found)
+    flows = (each.get(Attribute.FLOW) for each in dump_read(reader))
     return [attributes.flow_from(data).cookie for data in flows if data]
 
 
@@ -106,7 +105,7 @@ def test_a_dump_has_each_flow_that_stays_once(client: Client) -> None:
             client.meet(stack.enter_context(pair("mltcp"))[0])
             going.append(others.enter_context(contextlib.ExitStack()))
             client.meet(going[-1].enter_context(pair("mltcp"))[0])
-        with dump_begun(client) as reader:
+        with dump_begun(client, Command.FLOW_GET) as reader:
             read = cookies_read(reader)
             reads, found = 0, []
             while read:
@@ -129,7 +128,7 @@ def test_unloading_during_a_dump(client: Client) -> None:
     with contextlib.ExitStack() as stack:
         for i in range(300):
             client.meet(stack.enter_context(pair(MODULE_NAMES[i % 4]))[0])
-        reader = dump_begun(client)
+        reader = dump_begun(client, Command.FLOW_GET)
         assert len(reader.recv(1 << 16)) > 1000
     assert gone(client)
     client.socket.close()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import resource
 import socket
 import struct
 import threading
@@ -20,10 +19,13 @@ from vm.hostile import (
     NEWUSER,
     NOBODY,
     Client,
+    dump_begun,
+    dump_read,
     elsewhere,
     exchange,
     gone,
     in_child,
+    may_open_many,
     refused,
     unshare,
 )
@@ -344,8 +346,7 @@ def test_what_is_no_rule(client: Client, tmp_path: Path) -> None:
 
 def test_the_table_of_rules_is_full(client: Client) -> None:
     client.set_job(1)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    may_open_many()
     with contextlib.ExitStack() as stack:
         every = [stack.enter_context(cgroup(f"many-{number}")) for number in range(RULES_MAX + 1)]
         folders = [folder for _, folder in every]
@@ -359,6 +360,31 @@ def test_the_table_of_rules_is_full(client: Client) -> None:
         client.delete_rule(numbers[0])
         client.set_rule(folders[-1], 1)
         assert client.rules() == dict.fromkeys(numbers[1:], 1)
+
+
+def test_a_dump_has_each_rule_that_stays_once(client: Client) -> None:
+    """Whatever comes and goes between its reads, which list 1,024 rules in several."""
+    client.set_job(1)
+    may_open_many()
+    with contextlib.ExitStack() as stack:
+        folders = [
+            stack.enter_context(cgroup(f"many-{number}"))[1] for number in range(RULES_MAX + 100)
+        ]
+        numbers = [os.fstat(folder).st_ino for folder in folders]
+        for folder in folders[:RULES_MAX]:
+            client.set_rule(folder, 1)
+        reads, found = 0, list[int]()
+        with dump_begun(client, Command.RULE_GET) as reader:
+            while read := [genl.number(each[Attribute.CGROUP]) for each in dump_read(reader)]:
+                found += read
+                for _ in range(20):
+                    client.delete_rule(found.pop())
+                    client.set_rule(folders[RULES_MAX + reads], 1)
+                    reads += 1
+        assert reads > 20
+        assert len(set(found)) == len(found)
+        staying = set(client.rules()) & set(numbers[:RULES_MAX])
+        assert staying <= set(found)
 
 
 def test_unloading_with_rules_and_connections_that_end(client: Client) -> None:
