@@ -42,35 +42,13 @@ struct ns_common {
 	unsigned int inum;
 };
 
-struct ipstats_mib {
-	__u64 mibs[3]; /* one for each IPSTATS_MIB_…, of which the first three never changed */
-};
-
-struct netns_mib {
-	struct ipstats_mib *ip_statistics; /* these two for each CPU */
-	struct ipstats_mib *ipv6_statistics;
-};
-
-/* A map; with values for each CPU, what bpf_map_lookup_percpu_elem() adds to. */
-struct bpf_array {
-	void *pptrs[1];
-};
-
-struct pcpu_lstats;
-
-struct net_device {
-	struct pcpu_lstats *lstats; /* of each CPU, packets and bytes */
-};
-
 struct netns_ipv4 {
 	__u8 sysctl_tcp_ecn;
 	__u8 sysctl_tcp_ecn_option; /* where the kernel knows accurate ECN */
 };
 
 struct net {
-	struct net_device *loopback_dev;
 	struct ns_common ns;
-	struct netns_mib mib;
 	struct netns_ipv4 ipv4;
 	__u64 net_cookie; /* unique for ever */
 };

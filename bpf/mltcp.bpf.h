@@ -34,14 +34,6 @@ const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
 };
 
-/*
- * Where this kernel counts the octets that were sent by IP (IPSTATS_MIB_OUTOCTETS, whose number changes);
- * 0: counters are not to be read. The loader says so where the kernel forbids BPF to read its memory
- * (lockdown=confidentiality), and where the numbers of its CPUs have holes: nothing tells the program
- * which are missing. A flow then doesn't know what its host receives.
- */
-const volatile __u32 mltcp_sent_octets SEC(".rodata.counters") = 0;
-
 /* No peer's window is longer than 1 GiB (RFC 7323, 2.3); slow start may pass it by a factor of 2. */
 #define MLTCP_USEFUL_BYTES (1ULL << 31)
 
@@ -233,121 +225,6 @@ static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp,
 		__sync_fetch_and_add(skipped, 1);
 }
 
-/* include/uapi/linux/snmp.h; these never changed */
-#define IPSTATS_MIB_INPKTS 1
-#define IPSTATS_MIB_INOCTETS 2
-
-/* More CPUs than any kernel has. */
-#define MLTCP_CPUS_MAX 8192
-
-/* What a namespace has received and sent by IP, in all, and the counters to sum up; any may be NULL. */
-struct mltcp_bpf_counted {
-	__u64 in_octets, in_packets, out_octets, out_packets;
-	const struct ipstats_mib *v4, *v6;
-	const struct pcpu_lstats *loopback;
-	__u64 cpu_probe; /* what pointers to memory of all CPUs say of the map's element */
-};
-
-static __always_inline void mltcp_bpf_add(struct mltcp_bpf_counted *sum,
-					  const struct ipstats_mib *mib, __u64 offset)
-{
-	__u64 rx[IPSTATS_MIB_INOCTETS + 1],
-		tx[2]; /* packets, then octets, as of what was received */
-	void *counts = (void *)mib + offset;
-
-	if (!mib || bpf_probe_read_kernel(rx, sizeof(rx), counts) ||
-	    bpf_probe_read_kernel(tx, sizeof(tx), counts + 8 * (mltcp_sent_octets - 1)))
-		return;
-	sum->in_octets += rx[IPSTATS_MIB_INOCTETS];
-	sum->in_packets += rx[IPSTATS_MIB_INPKTS];
-	sum->out_octets += tx[1];
-	sum->out_packets += tx[0];
-}
-
-/* What comes by loopback was sent by it, so one count serves both. */
-static __always_inline void mltcp_bpf_add_loopback(struct mltcp_bpf_counted *sum, __u64 offset)
-{
-	__u64 counts[2]; /* packets, bytes */
-
-	if (!sum->loopback ||
-	    bpf_probe_read_kernel(counts, sizeof(counts), (void *)sum->loopback + offset))
-		return;
-	sum->in_octets -= counts[1];
-	sum->in_packets -= counts[0];
-	sum->out_octets -= counts[1];
-	sum->out_packets -= counts[0];
-}
-
-/* An address as a number, which the verifier lets nobody make of a pointer directly. */
-static __always_inline __u64 mltcp_bpf_number(const void *pointer)
-{
-	__u64 number = 0;
-
-	bpf_probe_read_kernel(&number, sizeof(number), &pointer);
-	return number;
-}
-
-/*
- * Adds one CPU's; 1: there is none. The memory of a CPU lies as far from what pointers to memory of
- * all CPUs say as this CPU's value of the map does. Not every kernel names these distances.
- */
-static long mltcp_bpf_add_cpu(__u32 cpu, struct mltcp_bpf_counted *sum)
-{
-	__u32 zero = 0;
-	void *own = bpf_map_lookup_percpu_elem(&mltcp_cpus, &zero, cpu);
-	__u64 offset;
-
-	if (!own)
-		return 1;
-	offset = mltcp_bpf_number(own) - sum->cpu_probe;
-	mltcp_bpf_add(sum, sum->v4, offset);
-	mltcp_bpf_add(sum, sum->v6, offset);
-	mltcp_bpf_add_loopback(sum, offset);
-	return 0;
-}
-
-static __always_inline void mltcp_bpf_count(struct net *net, struct mltcp_host *host)
-{
-	struct mltcp_bpf_counted sum = {};
-
-	if (!bpf_core_field_exists(((struct bpf_array *)0)->pptrs) ||
-	    !bpf_core_field_exists(((struct ipstats_mib *)0)->mibs) ||
-	    bpf_core_field_size(((struct ipstats_mib *)0)->mibs) <= 8 * mltcp_sent_octets ||
-	    !bpf_core_field_exists(net->mib.ip_statistics))
-		return;
-	if (bpf_probe_read_kernel(&sum.cpu_probe, sizeof(sum.cpu_probe),
-				  (void *)mltcp_bpf_number(&mltcp_cpus) +
-					  bpf_core_field_offset(struct bpf_array, pptrs)))
-		return;
-	sum.v4 = BPF_CORE_READ(net, mib.ip_statistics);
-	if (bpf_core_field_exists(net->mib.ipv6_statistics))
-		sum.v6 = BPF_CORE_READ(net, mib.ipv6_statistics);
-	if (bpf_core_field_exists(((struct net_device *)0)->lstats))
-		sum.loopback = BPF_CORE_READ(net, loopback_dev, lstats);
-	bpf_loop(MLTCP_CPUS_MAX, mltcp_bpf_add_cpu, &sum, 0);
-	host->rx_kib = mltcp_host_kib(sum.in_octets, sum.in_packets);
-	host->tx_kib = mltcp_host_kib(sum.out_octets, sum.out_packets);
-}
-
-/* Of those who ask at the same time several may count, each for itself; two namespaces may share a slot. */
-static __always_inline struct mltcp_host mltcp_bpf_host(struct sock *sk, __u64 now)
-{
-	struct net *net = sk->__sk_common.skc_net.net;
-	__u32 inum = net->ns.inum, slot = inum & (MLTCP_HOSTS - 1);
-	struct mltcp_bpf_counts *counts = bpf_map_lookup_elem(&mltcp_hosts, &slot);
-	struct mltcp_host host = {};
-
-	if (!counts || !mltcp_sent_octets)
-		return host;
-	if (counts->netns == inum && !mltcp_host_is_due(counts->counted_ns, now))
-		return counts->host;
-	mltcp_bpf_count(net, &host);
-	counts->host = host;
-	counts->netns = inum;
-	counts->counted_ns = now;
-	return host;
-}
-
 /* What mltcp_step() asks of the programs. */
 struct mltcp_env {
 	struct sock *sk;
@@ -417,7 +294,15 @@ static __always_inline __u64 mltcp_env_received(const struct mltcp_env *env)
 
 static __always_inline struct mltcp_host mltcp_env_host(const struct mltcp_env *env, __u64 now)
 {
-	return mltcp_bpf_host(env->sk, now);
+	__u64 cookie = env->sk->__sk_common.skc_net.net->net_cookie;
+	const struct mltcp_traffic *traffic = bpf_map_lookup_elem(&mltcp_hosts, &cookie);
+	struct mltcp_host host = {};
+
+	if (traffic) {
+		host.rx_kib = mltcp_kib(traffic->rx_bytes);
+		host.tx_kib = mltcp_kib(traffic->tx_bytes);
+	}
+	return host;
 }
 
 static __always_inline __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 *key)

@@ -46,28 +46,22 @@ struct {
 	__type(value, struct mltcp_job);
 } mltcp_jobs SEC(".maps");
 
-/* One value, of which only the addresses matter, see mltcp_bpf_add_cpu(). */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} mltcp_cpus SEC(".maps");
+/* Namespaces whose traffic is counted; the one not seen for longest makes room. */
+#define MLTCP_HOSTS 1024
 
-/* What hosts have received and sent, where their namespaces' numbers say. */
-#define MLTCP_HOSTS 256
-
-struct mltcp_bpf_counts {
-	__u64 counted_ns;
-	__u32 netns; /* its inode */
-	struct mltcp_host host;
+/* What a host has received and sent over TCP, bytes; see traffic.bpf.c. */
+struct mltcp_traffic {
+	__u64 rx_bytes;
+	__u64 tx_bytes;
 };
 
+/* By the cookie of its network namespace. */
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MLTCP_HOSTS);
-	__type(key, __u32);
-	__type(value, struct mltcp_bpf_counts);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u64);
+	__type(value, struct mltcp_traffic);
 } mltcp_hosts SEC(".maps");
 
 /* What flows of a path share, see mltcp_delay_ask(). */

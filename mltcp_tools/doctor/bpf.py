@@ -35,7 +35,6 @@ def checks(host: HostFacts) -> list[Check]:
         _bpffs(host),
         capabilities(host, {"CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"}),
         _network(host),
-        _lockdown(host),
         *([_shipped()] if objects_shipped() else [clang(host), _libbpf_headers(host)]),
         libbpf(host),
         *bases(host),
@@ -161,17 +160,6 @@ def _network(host: HostFacts) -> Check:
         "not the host's network namespace, so other namespaces may not use what is loaded here",
         "Run `mltcp load` in the host's network namespace (containers: --network host).",
     )
-
-
-def _lockdown(host: HostFacts) -> Check:
-    if host.lockdown == "confidentiality":
-        return Check(
-            "lockdown",
-            "warning",
-            "confidentiality: flows can't see their host's inbound traffic on other connections",
-            "If senders also receive much, boot with lockdown=integrity.",
-        )
-    return Check("lockdown", "ok", host.lockdown or "the kernel reports none")
 
 
 def clang(host: HostFacts) -> Check:

@@ -40,7 +40,7 @@ from mltcp_tools.kernel.backends.pins import (
     pinned,
 )
 from mltcp_tools.kernel.congestion_controls import STANDARD, base_of, offered_by
-from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.host import cgroups, facts
 from mltcp_tools.kernel.host.cc_sockets import driven
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.kernel.native import libbpf, requirements
@@ -51,6 +51,9 @@ from mltcp_tools.kernel.native.libbpf import BpfError
 from mltcp_tools.kernel.native.uapi import ffi, pack, unpack
 
 _NAMES = offered_by("bpf")
+COUNTING = ("count_received", "count_sent")
+"""Programs of bpf/traffic.bpf.c, and their pins."""
+
 _GONE_S = 10.0
 """The kernel frees programs a grace period after the last socket has let them go."""
 
@@ -113,11 +116,13 @@ class BpfBackend(Backend):
                     )
             fields = params_fields(defaults or JobParams())
             objects = {name: build.build_object(name) for name in wanted}
+            traffic = build.build_object("traffic")
             try:
                 PIN_ROOT.mkdir(mode=0o700, exist_ok=True)
                 for name, path in objects.items():
                     with self._open(name, path, PIN_ROOT, fields) as loaded:
                         self._register(name, loaded)
+                self._count_traffic(traffic, PIN_ROOT)
             except BaseException:
                 struct_ops.unregister(wanted)
                 if not present:
@@ -130,18 +135,12 @@ class BpfBackend(Backend):
         """The object in the kernel, not registered yet, its maps pinned below root."""
         initial = {
             ".rodata.defaults": pack("mltcp_params", fields),
-            ".rodata.counters": struct.pack("=I", facts.counter_of_sent_octets()),
             ".rodata.build": struct_ops.build_here().encode().ljust(struct_ops.BUILD_BYTES, b"\0"),
         }
         try:
             return BpfObject(path, root, initial)
         except BpfError as error:
-            refused = error
-        # Containers have no securityfs that would tell them of lockdown=confidentiality.
-        try:
-            return BpfObject(path, root, initial | {".rodata.counters": bytes(4)})
-        except BpfError:
-            raise explain(refused, f"Loading {name}") from refused
+            raise explain(error, f"Loading {name}") from error
 
     @staticmethod
     def _register(name: str, loaded: BpfObject) -> None:
@@ -152,6 +151,23 @@ class BpfBackend(Backend):
         # Success of the calls proves little: bpftool 7.1 reports it when the kernel refused.
         if name not in facts.available_congestion_controls():
             raise HostError(f"The kernel accepted {name} but doesn't list it; nothing is loaded.")
+
+    @staticmethod
+    def _count_traffic(path: Path, root: Path) -> None:
+        """Count what hosts receive and send, until root goes; not where cgroup2 isn't mounted."""
+        try:
+            everything = os.open(cgroups.root(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except HostError:
+            return
+        try:
+            with BpfObject(path, root) as loaded:
+                for program in COUNTING:
+                    if not (root / program).exists():
+                        loaded.pin_to_cgroup(program, everything, root / program)
+        except BpfError as error:
+            raise explain(error, "Counting the host's traffic") from error
+        finally:
+            os.close(everything)
 
     @staticmethod
     def _clean_leftovers() -> None:
@@ -254,6 +270,7 @@ class BpfBackend(Backend):
             with suppress(OtherVersionError):  # the agent sets its jobs again
                 jobs = self.jobs()
             objects = {name: build.build_object(name) for name in names}
+            traffic = build.build_object("traffic")
             with ExitStack() as stack:
                 for root in (NEW_ROOT, OLD_ROOT):
                     shutil.rmtree(root, ignore_errors=True)  # a crash left it
@@ -264,6 +281,7 @@ class BpfBackend(Backend):
                     name: stack.enter_context(self._open(name, path, NEW_ROOT, fields))
                     for name, path in objects.items()
                 }
+                self._count_traffic(traffic, NEW_ROOT)
                 for name, each in loaded.items():
                     struct_ops.unregister([name])
                     self._register(name, each)

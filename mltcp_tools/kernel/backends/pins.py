@@ -36,7 +36,7 @@ _STRUCTS = {
 
 _COUNTERS = ("mltcp_dropped", "mltcp_skipped")
 
-MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", *_COUNTERS, "mltcp_off")
+MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_hosts", "mltcp_events", *_COUNTERS, "mltcp_off")
 """Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
 

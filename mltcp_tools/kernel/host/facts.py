@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-import struct
 from pathlib import Path
 
 CAPABILITIES = {
@@ -93,41 +92,3 @@ def has_congestion_control(name: str) -> bool:
 def default_congestion_control() -> str:
     """The default of this process's network namespace."""
     return (_IPV4 / "tcp_congestion_control").read_text().strip()
-
-
-def counter_of_sent_octets(
-    lockdown_file: Path = Path("/sys/kernel/security/lockdown"),
-    possible: Path = Path("/sys/devices/system/cpu/possible"),
-    btf: Path = Path("/sys/kernel/btf/vmlinux"),
-) -> int:
-    """Number of the kernel's counter IPSTATS_MIB_OUTOCTETS; 0 where BPF can't sum up counters.
-
-    It can't where the kernel forbids it to read memory, nor where the CPUs' numbers have holes.
-    """
-    first, _, rest = possible.read_text(encoding="ascii").strip().partition("-")
-    if first != "0" or (rest and not rest.isdigit()):
-        return 0
-    if lockdown(lockdown_file) == "confidentiality":
-        return 0
-    return enumerator(btf.read_bytes(), b"IPSTATS_MIB_OUTOCTETS")
-
-
-def enumerator(btf: bytes, name: bytes) -> int:
-    """Value of an enumerator by type information (BTF); 0 without it.
-
-    It isn't its enum's first, and the name before it begins alike, to the underscore.
-    """
-    length, types, types_length, strings, _ = struct.unpack_from("=5I", btf, 4)
-    types, strings = length + types, length + strings
-    found = btf.find(b"\0" + name + b"\0", strings)
-    if found < 0:
-        return 0
-    needle = struct.pack("=I", found + 1 - strings)
-    at = btf.find(needle, types, types + types_length)
-    while at >= 0:
-        before, _, _, value = struct.unpack_from("=IiIi", btf, at - 8)
-        start = strings + before
-        if (at - types) % 4 == 0 and btf.startswith(name.partition(b"_")[0] + b"_", start):
-            return int(value)
-        at = btf.find(needle, at + 1, types + types_length)
-    return 0

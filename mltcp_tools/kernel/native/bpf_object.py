@@ -88,6 +88,12 @@ class BpfObject(Closing):
 
         return end
 
+    def pin_to_cgroup(self, program: str, cgroup: int, path: Path) -> None:
+        """Attach a program to the cgroup open as a descriptor, until the path, in bpffs, goes."""
+        call = library().call
+        link = self._kept(call.bpf_program__attach_cgroup(self._program(program), cgroup), program)
+        check(call.bpf_link__pin(link, str(path).encode()), f"pinning {program}")
+
     def attach_iterator(self, program: str, map_fd: int | None = None) -> Callable[[], int]:
         """Attach an iterator; each call of the result opens a reader and returns its file
         descriptor. One over sockets walks over those of the network namespace in which it is

@@ -65,6 +65,7 @@ int bpf_map_create(int type, const char *name, uint32_t key_size, uint32_t value
 void *bpf_map__attach_struct_ops(const void *map);
 void *bpf_program__attach_iter(const void *program, const struct bpf_iter_attach_opts *opts);
 int bpf_link__fd(const void *link);
+int bpf_link__pin(void *link, const char *path);
 void bpf_link__disconnect(void *link);
 int bpf_link__destroy(void *link);
 int bpf_iter_create(int link_fd);

@@ -117,7 +117,6 @@ def test_nothing_is_wrong_on_a_good_host(host):
         # CAP_SYS_ADMIN and CAP_NET_ADMIN: what root of a kernel before 5.8 would be granted.
         ("bpf", "capabilities", {STATUS: "CapEff:\t0000000000201000"}, "ok", ""),
         ("bpf", "capabilities", {"/proc/self/uid_map": "0 1000 1"}, "missing", "on the host"),
-        ("bpf", "lockdown", {LOCKDOWN: "none [confidentiality]"}, "warning", "lockdown=integrity"),
         ("bpf", "libbpf headers", {"/usr/include/bpf/bpf_helpers.h": None}, "missing", "-dev"),
         ("bpf", "base dctcp", {MODULES: None}, "warning", "CONFIG_TCP_CONG_DCTCP"),
         ("bpf", "base cubic", {AVAILABLE: "reno"}, "warning", "CONFIG_TCP_CONG_CUBIC"),

@@ -3,42 +3,11 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pytest
 
 from mltcp_tools.kernel.host import facts
-
-STRINGS = b"\0IPSTATS_MIB_OUTPKTS\0IPSTATS_MIB_OUTOCTETS\0"
-ENUM = struct.pack("=3I4I", 0, 6 << 24 | 2, 4, 1, 9, 1 + 20, 10)
-BTF = (
-    struct.pack("=HBB5I", 0xEB9F, 1, 0, 24, 0, len(ENUM), len(ENUM), len(STRINGS)) + ENUM + STRINGS
-)
-
-
-@pytest.mark.parametrize(
-    ("possible", "mode", "may"),
-    [
-        ("0", "[none] integrity confidentiality", True),
-        ("0-255", "none [integrity] confidentiality", True),
-        ("0-255", "none integrity [confidentiality]", False),
-        ("0-3,8-11", "[none] integrity confidentiality", False),
-        ("1-3", "[none] integrity confidentiality", False),
-    ],
-)
-def test_counters_are_read_only_if_allowed_and_cpus_complete(
-    possible: str, mode: str, may: bool, tmp_path: Path
-) -> None:
-    (tmp_path / "possible").write_text(possible + "\n")
-    (tmp_path / "lockdown").write_text(mode + "\n")
-    (tmp_path / "btf").write_bytes(BTF)
-    files = (tmp_path / name for name in ("lockdown", "possible", "btf"))
-    assert facts.counter_of_sent_octets(*files) == (10 if may else 0)
-
-
-def test_an_enumerator_that_this_kernel_lacks_is_none() -> None:
-    assert facts.enumerator(BTF, b"IPSTATS_MIB_NEVER") == 0
 
 
 @pytest.mark.parametrize(
