@@ -133,11 +133,6 @@ class Topology:
         """The leaf that the server belongs to."""
         return int(self.leaf_index[server])
 
-    @property
-    def names(self) -> list[str]:
-        """Of the links' directions, in the order of their numbers."""
-        return self.network.names
-
     @cached_property
     def rates_bps(self) -> list[float]:
         """Payload in bit/s that each carries."""

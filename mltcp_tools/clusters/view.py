@@ -37,11 +37,6 @@ class JobState:
     first_start_s: float | None = None
 
     @property
-    def running(self) -> bool:
-        """Return whether it has GPUs."""
-        return bool(self.allocation)
-
-    @property
     def isolated_total_s(self) -> float:
         """Return its time alone with what it asked for."""
         return self.isolated_s * self.job.iterations

@@ -18,7 +18,7 @@ from typing import Any
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.own.conflicts import Conflict
-from mltcp_tools.clusters.own.facts import Facts, servers_of
+from mltcp_tools.clusters.own.facts import Facts, computing_s, servers_of
 from mltcp_tools.clusters.own.replay import (
     BASE,
     Compared,
@@ -167,7 +167,7 @@ class _Way:
         self._drawn = [_seeded(short, draw) for draw in range(1, draws + 1)]
         ran = [simulated(each, self.stays, seed=n) for n, each in enumerate(self._drawn, 1)]
         self._held_s = [_held_s(each) for each in ran]
-        computes_s = sum(_computing_s(each) for each in self._drawn)
+        computes_s = sum(float(computing_s(each.jobs).sum()) for each in self._drawn)
         self.most = max(0.0, 1 - computes_s / sum(self._held_s))
 
     def saved(self, policy: str, how: str = BASE, factor: float = 1.0) -> list[float]:
@@ -229,13 +229,3 @@ def _seeded(workload: Workload, draw: int) -> Workload:
 def _held_s(outcome: Outcome) -> float:
     """GPU seconds that jobs held."""
     return sum(job.running_s * job.gpus for job in outcome.jobs)
-
-
-def _computing_s(workload: Workload) -> float:
-    """GPU seconds that jobs compute,."""
-    found = 0.0
-    for job in workload.jobs:
-        rows = job.compute_rows()
-        each_s = job.model.compute_s if rows is None else float(rows.sum(axis=1).mean())
-        found += each_s * job.iterations * job.gpus
-    return found

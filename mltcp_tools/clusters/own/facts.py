@@ -100,7 +100,7 @@ def facts(workload: Workload) -> Facts:
     span_s = float((starts + took).max() - arrivals.min())
     networks: list[float | None] = [None, None]
     if not workload.shared:
-        idle = np.maximum(0.0, held - _computing_s(jobs))
+        idle = np.maximum(0.0, held - computing_s(jobs))
         networks = [float(idle[which].sum() / own_s) for which in (several, leaves)]
     shares = [float(held[which].sum() / own_s) for which in (several, leaves, unplaced)]
     return Facts(
@@ -126,6 +126,6 @@ def servers_of(job: ClusterJob, gpus: int) -> int:
     return len(job.placement) or -(-job.gpus // gpus)
 
 
-def _computing_s(jobs: Sequence[ClusterJob]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def computing_s(jobs: Sequence[ClusterJob]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """GPU seconds that each job computes."""
     return np.array([job.iterations * job.model.compute_s * job.gpus for job in jobs])

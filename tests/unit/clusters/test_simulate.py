@@ -89,10 +89,14 @@ def test_jobs_that_share_uplinks_gain_by_mltcp() -> None:
 def test_rings_cross_links_there_and_back_alike() -> None:
     topology = regular(servers=16, leaf=2, spines=2)
     (phase,) = phases_of(BUSY, topology, dict.fromkeys((0, 3, 9, 14), 8), 1)
-    up = sum(n for link, n in phase.crossings.items() if topology.names[link].endswith(">"))
-    down = sum(n for link, n in phase.crossings.items() if topology.names[link].startswith(">"))
+    up = sum(n for link, n in phase.crossings.items() if topology.network.names[link].endswith(">"))
+    down = sum(
+        n for link, n in phase.crossings.items() if topology.network.names[link].startswith(">")
+    )
     assert up == down
-    assert all(phase.crossings[topology.names.index(f"s{server}>")] == 1 for server in (0, 3))
+    assert all(
+        phase.crossings[topology.network.names.index(f"s{server}>")] == 1 for server in (0, 3)
+    )
 
 
 def test_aggregation_sends_less() -> None:
@@ -226,7 +230,7 @@ def test_any_links_and_mixed_servers_make_a_cluster() -> None:
     workload = parse_workload(ANY, "any.yaml")
     topology = workload.topology
     assert (topology.total_gpus, topology.leaves, topology.gpus) == (14, 2, 8)
-    crossed = [topology.names[link] for link in topology.path(0, 2, 1)]
+    crossed = [topology.network.names[link] for link in topology.path(0, 2, 1)]
     assert crossed == ["n1>", "up-1>", ">up-2", ">n3"]
     inside, near = sorted(run(workload).jobs, key=lambda job: job.name)
     ring_s = 50e6 * 8 / (10e9 * PAYLOAD)
