@@ -55,6 +55,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 def test_the_readme_is_short() -> None:
     text = GENERATED.sub("", (CHECKOUT / "README.md").read_text())
     assert len(text.splitlines()) <= 150
+    assert len(text.split()) <= 1300
 
 
 @pytest.mark.parametrize("document", READMES, ids=lambda path: str(path.relative_to(CHECKOUT)))

@@ -46,7 +46,7 @@ _ANY_WAY = {"net.ipv4.conf.all.rp_filter": "0", "net.ipv4.conf.default.rp_filter
 
 
 class FabricNetwork(Namespaces):
-    """The network of `fabric`: a context manager as `Network` is, with the same errors.
+    """The network of `fabric`: a context manager as `Dumbbell` is, with the same errors.
 
     senders: the hosts' namespaces, in the order of the fabric's names. up, down: link -> namespace
     and interface of the end that packets leave upwards, and downwards.

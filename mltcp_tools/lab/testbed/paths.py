@@ -45,7 +45,7 @@ ANY_ADDRESS = "0.0.0.0"
 class Paths(Namespaces):
     """The network for senders whose paths are the names of the links they cross, in order.
 
-    A context manager as `Network` is, with the same errors.
+    A context manager as `Dumbbell` is, with the same errors.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Paths(Namespaces):
         return found
 
     def read_back(self) -> dict[str, Any]:
-        """Return the network as the kernel says it is: `links` as `Network`'s, and the settings."""
+        """Return the network as the kernel has it: `links` as of `Dumbbell`, and the settings."""
         description = self.read_back_settings() | {"links": {}}
         for name, ends in self._ends.items():
             description["links"][name] = {}

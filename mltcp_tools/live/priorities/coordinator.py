@@ -99,7 +99,7 @@ class Hosts:
         )
 
     def set_level(self, job: int, level: int) -> None:
-        """Nothing: `Host.tell` sends them all, again and again."""
+        """Nothing: `PriorityHost.tell` sends them all, again and again."""
 
 
 def run_hub(

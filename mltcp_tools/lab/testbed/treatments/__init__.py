@@ -93,7 +93,7 @@ class Treatments:
 
 
 class Sessions:
-    """The sessions of one variant's run, used as one; see `Session`."""
+    """The sessions of one variant's run, used as one; see `TreatmentSession`."""
 
     def __init__(self, sessions: Sequence[TreatmentSession], variant: str) -> None:
         self._sessions = sessions
