@@ -117,7 +117,8 @@ def facts(workload: Workload) -> Facts:
         unplaced=shares[2],
         several_network=networks[0],
         leaves_network=networks[1],
-        fitted=bool(workload.fitted),
+        # Of an assumed iteration, too, counters measure the share of communication.
+        fitted=bool(workload.fitted) and "iteration" not in workload.assumed,
     )
 
 

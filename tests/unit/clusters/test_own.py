@@ -435,6 +435,7 @@ def test_counters_say_what_models_send(
     # One job without iterations has those of the others of its model.
     assert jobs["d"].iterations == 1000
     assert ("iteration" in made.assumed) == (iterations == "")
+    assert facts(made).fitted == (iterations != "")
     assert ("1 s is assumed" in capsys.readouterr().err) == (iterations == "")
 
 
