@@ -100,7 +100,9 @@ def test_debian_package_brings_pages_unit_rules_and_objects(
     )
     done = inside("python3", "-I", "-c", asked)
     assert done.returncode == 0, done.stderr
-    assert inside("apt-get", "purge", "-y", "mltcp-tools").returncode == 0
+    umount_proc(root)  # as in an image that is being made: what runs on this host isn't its own
+    done = inside("apt-get", "purge", "-y", "mltcp-tools")
+    assert (done.returncode, "not everything" in done.stderr) == (0, False), done
 
 
 @pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="takes rpm: scripts/setup --full")
