@@ -149,12 +149,6 @@ static inline unsigned long mltcp_private_is(const struct sock *sk)
 	return READ_ONCE(end->check) ^ (READ_ONCE(end->word) + (unsigned long)sk);
 }
 
-/* Is there a struct mltcp_sock? Not while connecting, after release, and where memory is short. */
-static inline bool mltcp_has_state(const struct sock *sk)
-{
-	return mltcp_private_is(sk) == MLTCP_HAS_STATE;
-}
-
 /* Was the base initialised for this connection, and does our part hold? */
 static inline bool mltcp_is_started(const struct sock *sk)
 {
@@ -163,15 +157,15 @@ static inline bool mltcp_is_started(const struct sock *sk)
 	return is == MLTCP_HAS_STATE || is == MLTCP_LACKS_MEMORY;
 }
 
-/* Where mltcp_has_state() says that there is one. */
-static inline struct mltcp_sock *mltcp_state_of(const struct sock *sk)
-{
-	return (struct mltcp_sock *)READ_ONCE(mltcp_private(sk)->word);
-}
-
+/* Our part; NULL while connecting, after release, and where memory is short. */
 static inline struct mltcp_sock *mltcp_state(const struct sock *sk)
 {
-	return mltcp_has_state(sk) ? mltcp_state_of(sk) : NULL;
+	const struct mltcp_private *end = mltcp_private(sk);
+	unsigned long word = READ_ONCE(end->word);
+
+	if (unlikely(READ_ONCE(end->check) != ((word + (unsigned long)sk) ^ MLTCP_HAS_STATE)))
+		return NULL;
+	return (struct mltcp_sock *)word;
 }
 
 /* mltcp_main.c */

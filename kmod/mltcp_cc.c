@@ -88,38 +88,59 @@ static u32 mltcp_ssthresh(struct sock *sk)
 	return base ? base->ssthresh(sk) : tcp_reno_ssthresh(sk);
 }
 
+/* What the queue makes of the window. Says whether the increase is left out. */
+static bool step_aside(struct tcp_sock *tp, struct mltcp_sock *ms)
+{
+	u32 cwnd = tcp_snd_cwnd(tp), ssthresh = tp->snd_ssthresh;
+	bool yields = mltcp_yield_or_resume(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), &cwnd,
+					    &ssthresh);
+
+	tcp_snd_cwnd_set(tp, cwnd);
+	tp->snd_ssthresh = ssthresh;
+	return yields && mltcp_variant_at(ms->variant)->yield_holds;
+}
+
 /* Of a flow that isn't its base. */
 static void grow(struct sock *sk, u32 ack, u32 acked, struct mltcp_sock *ms)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct mltcp_flow *flow = &ms->flow;
-	u32 cwnd = tcp_snd_cwnd(tp), ssthresh = tp->snd_ssthresh, scaled = acked;
-	bool yields =
-		mltcp_yield_or_resume(flow, tp->srtt_us >> 3, tcp_min_rtt(tp), &cwnd, &ssthresh);
+	u32 scaled = acked, before;
 
-	tcp_snd_cwnd_set(tp, cwnd);
-	tp->snd_ssthresh = ssthresh;
-	if (yields && mltcp_variant_at(ms->variant)->yield_holds)
+	/* A flow that sees no queue, and has nothing to take back, neither yields nor resumes. */
+	if (ms->flow.delay.watched | ms->flow.resume_ssthresh && step_aside(tp, ms))
 		return;
 	/* Slow start stays the base's own. */
 	if (!tcp_in_slow_start(tp))
-		scaled = mltcp_scaled_acked(flow, acked);
+		scaled = mltcp_scaled_acked(&ms->flow, acked);
+	before = tcp_snd_cwnd(tp);
 	ms->base->cong_avoid(sk, ack, scaled);
 	if (scaled > acked)
-		tcp_snd_cwnd_set(tp, mltcp_bounded_cwnd(cwnd, tcp_snd_cwnd(tp), acked));
+		tcp_snd_cwnd_set(tp, mltcp_bounded_cwnd(before, tcp_snd_cwnd(tp), acked));
 }
 
-static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
+/* Of a flow that isn't its base, or has no state. */
+static noinline void cong_avoid_otherwise(struct sock *sk, u32 ack, u32 acked)
 {
 	struct mltcp_sock *ms;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
-	if (ms && !mltcp_is_base(&ms->flow))
+	if (ms)
 		grow(sk, ack, acked, ms);
 	else if (base)
 		base->cong_avoid(sk, ack, acked);
 	else
 		tcp_reno_cong_avoid(sk, ack, acked);
+}
+
+/* Every ACK comes here: what few need is apart, so that the others save no registers. */
+static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
+{
+	const struct mltcp_sock *ms = mltcp_state(sk);
+
+	if (likely(ms && mltcp_is_base(&ms->flow)))
+		ms->base->cong_avoid(sk, ack, acked);
+	else
+		cong_avoid_otherwise(sk, ack, acked);
 }
 
 static u32 mltcp_undo_cwnd(struct sock *sk)
@@ -221,20 +242,40 @@ static bool says_nothing(const struct sock *sk, u64 bytes, const struct mltcp_so
 	       bytes == ms->flow.acked_bytes;
 }
 
-/* Every ACK while something is under way, whatever it acknowledges, in every state. */
-static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
+static noinline void pkts_acked_in_full(struct sock *sk, const struct ack_sample *sample)
 {
-	struct mltcp_env env = {.sample = sample};
+	struct mltcp_env env;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &env.ms);
-	u64 bytes;
+	u64 bytes = acked_bytes(sk);
 
+	if (env.ms && !says_nothing(sk, bytes, env.ms)) {
+		env.sample = sample;
+		mltcp_step(&env, &env.ms->flow, tcp_sk(sk)->tcp_clock_cache, bytes);
+	}
 	if (base && base->pkts_acked)
 		base->pkts_acked(sk, sample);
-	if (!env.ms)
+}
+
+/*
+ * Every ACK while something is under way, whatever it acknowledges, in every state. Of most of them
+ * mltcp_step() is these few lines, which need no stack frame.
+ */
+static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	struct mltcp_sock *ms = mltcp_state(sk);
+	u64 now = tp->tcp_clock_cache, bytes = tp->bytes_acked;
+
+	if (unlikely(!ms || sk->sk_state != TCP_ESTABLISHED ||
+		     mltcp_is_due(&ms->flow, now, bytes))) {
+		pkts_acked_in_full(sk, sample);
 		return;
-	bytes = acked_bytes(sk);
-	if (!says_nothing(sk, bytes, env.ms))
-		mltcp_step(&env, &env.ms->flow, tcp_sk(sk)->tcp_clock_cache, bytes);
+	}
+	if (ms->flow.delay.watched)
+		mltcp_delay_sample(&ms->flow.delay, sample->rtt_us, tcp_min_rtt(tp));
+	mltcp_count(&ms->flow, now, bytes);
+	if (ms->base->pkts_acked)
+		ms->base->pkts_acked(sk, sample);
 }
 
 static void mltcp_set_state(struct sock *sk, u8 new_state)

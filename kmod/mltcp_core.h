@@ -144,17 +144,16 @@ static inline __u32 mltcp_between(__u32 low, __u32 high, __u32 ratio)
 static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_bytes,
 			       __u32 retransmits)
 {
-	struct mltcp_flow fresh = {};
-
-	fresh.job = job;
-	fresh.acked_bytes = acked_bytes;
-	fresh.piece_kib = mltcp_kib(acked_bytes);
-	fresh.retransmits = retransmits;
-	mltcp_delay_forget(&fresh.delay);
-	fresh.gain = MLTCP_ONE;
-	fresh.next_ns = MLTCP_NEVER;
-	fresh.send_ns = 1; /* the first ACK comes after a gap */
-	*f = fresh;
+	*f = (struct mltcp_flow){
+		.job = job,
+		.acked_bytes = acked_bytes,
+		.piece_kib = mltcp_kib(acked_bytes),
+		.retransmits = retransmits,
+		.gain = MLTCP_ONE,
+		.next_ns = MLTCP_NEVER,
+		.send_ns = 1, /* the first ACK comes after a gap */
+	};
+	mltcp_delay_forget(&f->delay);
 }
 
 /* Bytes acknowledged in the present iteration. */
