@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import shutil
 import struct
 import time
@@ -39,7 +40,7 @@ from mltcp_tools.kernel.backends.pins import (
     map_key,
     pinned,
 )
-from mltcp_tools.kernel.congestion_controls import STANDARD, base_of, offered_by
+from mltcp_tools.kernel.congestion_controls import RECOMMENDED, STANDARD, base_of, offered_by
 from mltcp_tools.kernel.host import cgroups, facts
 from mltcp_tools.kernel.host.cc_sockets import driven
 from mltcp_tools.kernel.host.locks import exclusive
@@ -93,7 +94,7 @@ class BpfBackend(Backend):
         return os.path.isdir(PIN_ROOT)  # which a user who may not look there is told isn't
 
     def load(self, names: Sequence[str] | None = None, defaults: JobParams | None = None) -> Status:
-        names = STANDARD if names is None else names
+        given, names = names is not None, STANDARD if names is None else names
         checks.check_offered(self.name, names, _NAMES)
         requirements.require_change(PIN_ROOT.parent)
         requirements.require_every_call()
@@ -120,8 +121,16 @@ class BpfBackend(Backend):
             try:
                 PIN_ROOT.mkdir(mode=0o700, exist_ok=True)
                 for name, path in objects.items():
-                    with self._open(name, path, PIN_ROOT, fields) as loaded:
-                        self._register(name, loaded)
+                    try:
+                        with self._open(name, path, PIN_ROOT, fields) as loaded:
+                            self._register(name, loaded)
+                    except HostError as error:
+                        # Before 6.10 only x86-64's kernels let BPF call cubic and dctcp.
+                        if platform.machine() == "x86_64" or name == RECOMMENDED:
+                            raise
+                        if given:
+                            why = f"This kernel doesn't let eBPF call {base_of(name)}"
+                            raise HostError(f"{why}: boot 6.10, or omit {name}.") from error
                 self._count_traffic(traffic, PIN_ROOT)
             except BaseException:
                 struct_ops.unregister(wanted)
