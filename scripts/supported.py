@@ -18,10 +18,11 @@ from vms import kernels
 CHECKOUT = Path(__file__).resolve().parents[1]
 TABLE = CHECKOUT / "mltcp_tools/doctor/SUPPORTED.md"
 RESULTS = CHECKOUT / ".cache/supported"
+_DISTRIBUTIONS = "tests/vm/test_distributions.py"
 _TRAFFIC = "test_backends.py::test_iterations_are_counted_to_the_byte"
 TESTS = {
     **{
-        f"{part}-{suite}": [f"tests/vm/test_distributions.py::{test}[{suite}]"]
+        f"{part}-{suite}": [f"{_DISTRIBUTIONS}::{test}[{suite}]"]
         for part, test in {
             "tools": "test_the_tools_load_ebpf_programs_there",
             "dkms": "test_dkms_builds_the_module_for_its_kernel_and_takes_it_off",
@@ -36,6 +37,7 @@ TESTS = {
         f"tests/vm/inside/{_TRAFFIC}[kmod-jammy]",
         *("tests/vm/inside/test_refusing.py", "--vms", "jammy"),
     ],
+    "arm64": [f"{_DISTRIBUTIONS}::test_arm64_loads_attaches_and_runs_a_burst"],
     "here": [f"tests/netns/{_TRAFFIC}"],
 }
 """Arguments of pytest for the tests that fill the table (fixture `supports`), by the names of what

@@ -20,10 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vms import log
+from vms import build, log
 from vms.common import CACHE, CHECKOUT, lock, missing, say
 from vms.initramfs import initramfs
-from vms.kernels import DEBUG, Kernel
+from vms.kernels import DEBUG, FOREIGN, Kernel
 
 LOG_PROBLEM = 123
 TIMEOUT = 124
@@ -31,7 +31,11 @@ PANIC = 125
 QEMU_FAILED = 126
 """Exit statuses that are the runner's; every other is the command's."""
 
-QEMU = "qemu-system-x86_64"
+# Without ERMS and FSRM the kernel copies by moves, not by `rep movsb`, which the emulation runs
+# byte by byte. QEMU 7.2 gets AVX2 wrong: numpy's sort gave false orders, or read where nothing is.
+HERE = ("qemu-system-x86_64", "-machine", "q35", "-cpu", "max,-erms,-fsrm,-avx2")
+ARM64 = ("qemu-system-aarch64", "-machine", "virt", "-cpu", "cortex-a72")
+"""QEMU for a machine, always its own emulation: /dev/kvm exists where it doesn't work."""
 
 LOADED = ("cffi", "click", "numpy", "numpy.libs", "yaml")
 """Packages that processes of the testbed load beside Python's own and this project's."""
@@ -49,15 +53,12 @@ class Options:
         the host's load. The clock leaps while the VM waits for a file of the host, by a few
         ticks each, so what measures must not: what an emulator of the testbed loads is in the
         VM's memory. One CPU only.
-    accel: "tcg", QEMU's own emulation, or "kvm"; never chosen by itself, as /dev/kvm exists on
-        machines where it doesn't work.
     silence: end the VM when the command writes nothing for so long.
     env: variables of the command. modules: folder to mount as /lib/modules, the kernel's own when
         None. log: where the console log is kept; without it, it is kept only after a failure.
     """
 
     icount: bool = False
-    accel: str = "tcg"
     cpus: int = field(default_factory=lambda: min(2, len(os.sched_getaffinity(0))))
     mem: str = "2G"
     timeout: float = 300
@@ -74,8 +75,10 @@ def run(kernel: Kernel, command: Sequence[str], options: Options) -> int:
 
     Returns its exit status, or one of those above with a sentence on stderr.
     """
-    if shutil.which(QEMU) is None:
-        raise missing(QEMU)
+    machine = ARM64 if kernel.suite in FOREIGN else HERE
+    if shutil.which(machine[0]) is None:
+        raise missing(machine[0])
+    root = build.root_of(kernel.suite)
     with lock(kernel.suite, shared=True), _run_folder() as folder:
         settings = {
             "CHECKOUT": CHECKOUT,
@@ -91,10 +94,10 @@ def run(kernel: Kernel, command: Sequence[str], options: Options) -> int:
             "vm/command": (0o755, _script(command, options.env).encode()),
             "vm/memory": (0o644, "".join(f"{each}\n" for each in in_memory).encode()),
         }
-        (folder / "initrd").write_bytes(initramfs(kernel, files))
+        (folder / "initrd").write_bytes(initramfs(kernel, root, files))
         console = folder / "console.log"
         console.touch()
-        returned = _start_and_wait(_qemu(kernel, folder, options), options)
+        returned = _start_and_wait([*machine, *_qemu(kernel, root, folder, options)], options)
         status = _judge(returned, folder, options)
         for name in ("initrd", "memory.tar"):
             (folder / name).unlink(missing_ok=True)
@@ -152,22 +155,15 @@ def _put_in_memory(folder: Path) -> list[Path]:
     return folders
 
 
-def _qemu(kernel: Kernel, folder: Path, options: Options) -> list[str]:
-    """QEMU's command line, but for the descriptors of the command's output."""
-    if options.accel == "kvm":
-        speed = ["-accel", "kvm", "-cpu", "host", "-smp", str(options.cpus)]
-    else:
-        # Without ERMS and FSRM the kernel copies by moves, not by `rep movsb`, which the emulation
-        # runs byte by byte. QEMU 7.2 gets instructions of AVX2 wrong: numpy's sort gave false
-        # orders with them, or read where nothing is.
-        speed = ["-accel", f"tcg,thread={'single' if options.icount else 'multi'}"]
-        speed += ["-cpu", "max,-erms,-fsrm,-avx2"]
-        speed += ["-smp", str(1 if options.icount else options.cpus)]
-        if options.icount:
-            speed += ["-icount", "shift=0,sleep=off"]
+def _qemu(kernel: Kernel, root: Path, folder: Path, options: Options) -> list[str]:
+    """QEMU's options, but for the machine and the descriptors of the command's output."""
+    speed = ["-accel", f"tcg,thread={'single' if options.icount else 'multi'}"]
+    speed += ["-smp", str(1 if options.icount else options.cpus)]
+    if options.icount:
+        speed += ["-icount", "shift=0,sleep=off"]
     append = " ".join(
         (
-            "console=ttyS0 loglevel=5 tsc=reliable",
+            "console=ttyAMA0 console=ttyS0 loglevel=5 tsc=reliable",  # that which is there
             "no_timer_check",  # of which a busy host makes a panic
             "slab_nomerge panic=-1 oops=panic",  # a broken kernel ends the run at once
             "init_on_alloc=0",  # what isn't set holds what was there before
@@ -180,11 +176,11 @@ def _qemu(kernel: Kernel, folder: Path, options: Options) -> list[str]:
     )
     p9 = "security_model=none,multidevs=remap"
     return [
-        *("setpriv", "--pdeathsig", "KILL", QEMU, "-name", "mltcp-VM", "-machine", "q35"),
         *speed,
-        *("-m", options.mem, "-nodefaults", "-display", "none", "-no-reboot", "-net", "none"),
+        *("-name", "mltcp-VM", "-m", options.mem, "-nodefaults", "-display", "none"),
+        *("-no-reboot", "-net", "none"),
         *("-device", "virtio-rng-pci", "-serial", f"file:{folder}/console.log"),
-        *("-fsdev", f"local,id=root,path=/,readonly=on,{p9}"),
+        *("-fsdev", f"local,id=root,path={_escape(root)},readonly=on,{p9}"),
         *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
         *("-fsdev", f"local,id=checkout,path={_escape(CHECKOUT)},{p9}"),
         *("-device", "virtio-9p-pci,fsdev=checkout,mount_tag=checkout"),
@@ -199,7 +195,7 @@ def _escape(path: Path) -> str:
 
 def _start_and_wait(command: list[str], options: Options) -> int | None:
     """QEMU's exit status, None after a timeout; its streams go to ours as they come."""
-    command = [*command, "-device", "virtio-serial-pci"]
+    command = ["setpriv", "--pdeathsig", "KILL", *command, "-device", "virtio-serial-pci"]
     streams = {}
     ends = []
     for name, target in (("out", sys.stdout), ("err", sys.stderr)):

@@ -12,11 +12,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from vms.common import CACHE, CHECKOUT, LACKING, VmError, call, lock, say
-from vms.kernels import UBUNTU, Kernel, suite_sources
+from vms.kernels import FOREIGN, UBUNTU, Kernel, suite_sources
 
 MODULE = "tcp_mltcp.ko"
 
@@ -25,7 +24,12 @@ FOR_TESTS = Path("tests", "vm", "programs", "modules")
 CHROOTED = {"trixie-backports": "trixie", "noble": "trixie"}
 """Suites whose kernels need a newer compiler and C library than Debian 12's, and who has them."""
 
-CHROOT_PACKAGES = ("gcc", "make", "pahole", "kmod")
+_BARE = ("base-files", "busybox-static", "coreutils", "dash", "grep")
+ROOTS = {
+    **dict.fromkeys(FOREIGN, (*_BARE, "iproute2", "kmod", "libbpf1", "python3")),
+    "trixie": ("gcc", "make", "pahole", "kmod"),
+}
+"""Packages of each small Debian beside this machine's: VMs' roots, and what has a compiler."""
 
 KEPT = 5
 """Builds of the module that are kept for each kernel."""
@@ -33,20 +37,13 @@ KEPT = 5
 BUILT = (".ko", ".o", ".a", ".mod", ".cmd", ".mod.c", ".order", ".symvers")
 
 
-@dataclass(frozen=True)
-class Module:
-    """The module built for a kernel. `modules`: a folder to mount as the VM's /lib/modules.
+def build_module(kernel: Kernel) -> Path:
+    """Build for the kernel what is in kmod/ now, unless that is built already; a folder to mount as
+    the VM's /lib/modules.
 
-    That folder is the kernel's own with tcp_mltcp.ko and the tests' modules in VERSION/updates,
-    listed by depmod: installed, and so loadable by their names, but not loaded.
+    It is the kernel's own with tcp_mltcp.ko and the tests' modules in VERSION/updates, listed by
+    depmod: installed, and so loadable by their names, but not loaded.
     """
-
-    modules: Path
-    file: Path
-
-
-def build_module(kernel: Kernel) -> Module:
-    """Build for the kernel what is in kmod/ now, unless that is built already."""
     builds = CACHE / "modules" / kernel.suite
     builds.mkdir(parents=True, exist_ok=True)
     with lock(f"build-{kernel.suite}"), lock(kernel.suite, shared=True):
@@ -65,8 +62,7 @@ def build_module(kernel: Kernel) -> Module:
         old = sorted(builds.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT]
         for path in old:
             shutil.rmtree(path)
-    modules = folder / "lib" / "modules"
-    return Module(modules, modules / kernel.version / "updates" / MODULE)
+    return folder / "lib" / "modules"
 
 
 def _build(kernel: Kernel, folder: Path) -> list[Path]:
@@ -78,7 +74,9 @@ def _build(kernel: Kernel, folder: Path) -> list[Path]:
         shutil.copy2(path, target)
     say(f"building {MODULE} for {kernel.version}")
     # Ubuntu's headers name the version of gcc that is the default there.
-    make = ["make", *(["CC=gcc"] if kernel.suite in UBUNTU else []), "-C"]
+    make = ["make", *(["CC=gcc"] if kernel.suite in UBUNTU else [])]
+    make += ["ARCH=arm64", "CROSS_COMPILE=aarch64-linux-gnu-"] if kernel.suite in FOREIGN else []
+    make += ["-C"]
     _make(kernel, [*make, str(copy / "kmod"), f"KDIR={kernel.build}", "module"])
     _make(kernel, [*make, str(kernel.build), f"M={copy / FOR_TESTS}", "modules"])
     for_tests = sorted((copy / FOR_TESTS).glob("*.ko"))
@@ -89,7 +87,7 @@ def _build(kernel: Kernel, folder: Path) -> list[Path]:
 
 def _make(kernel: Kernel, command: list[str]) -> None:
     if kernel.suite in CHROOTED:
-        command = _in_chroot(_chroot(CHROOTED[kernel.suite]), command)
+        command = _in_chroot(small_debian(CHROOTED[kernel.suite]), command)
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         print(done.stdout + done.stderr, file=sys.stderr)
@@ -98,7 +96,7 @@ def _make(kernel: Kernel, command: list[str]) -> None:
 
 def _describe(kernel: Kernel, modules: list[Path]) -> None:
     """Add type information (BTF) where the kernel's headers lack what it takes to make it."""
-    if (kernel.build / "vmlinux").exists():
+    if (kernel.build / "vmlinux").exists() or kernel.suite in FOREIGN:
         return
     env = {**os.environ, "LLVM_OBJCOPY": "objcopy"}
     for module in modules:
@@ -146,24 +144,32 @@ def _digest(kernel: Kernel) -> str:
     return text.hexdigest()[:16]
 
 
-def _chroot(suite: str) -> Path:
-    """A small Debian of that suite with a compiler, made once."""
+def root_of(suite: str) -> Path:
+    """The root of VMs with that kernel."""
+    return small_debian(suite) if suite in FOREIGN else Path("/")
+
+
+def small_debian(suite: str) -> Path:
+    """The one of ROOTS, made once. For another machine its packages are only unpacked."""
     root = CACHE / f"{suite}-root"
     with lock(f"{suite}-root"):
         stamp = root / "packages"
-        wanted = " ".join(CHROOT_PACKAGES)
+        wanted = " ".join(ROOTS[suite])
         if stamp.exists() and stamp.read_text() == wanted:
             return root
         if os.geteuid() != 0:
-            raise VmError(f"Building for {suite} needs a chroot, and so root.", LACKING)
-        say(f"making {root} with the compiler of {suite}, about 500 MB")
+            raise VmError(f"Making a Debian of {suite} needs root.", LACKING)
+        say(f"making {root} with {wanted}: up to 500 MB")
         shutil.rmtree(root, ignore_errors=True)
         new = Path(tempfile.mkdtemp(prefix=f".new-{suite}-root-", dir=CACHE))
+        foreign = ("--variant=extract", "--architectures=arm64")
         try:
             call(
                 [
-                    *("mmdebstrap", "--variant=minbase", "--quiet"),
-                    *("--include", ",".join(CHROOT_PACKAGES), suite, new / "root"),
+                    *("mmdebstrap", "--quiet"),
+                    *(foreign if suite in FOREIGN else ("--variant=minbase",)),
+                    *("--include", ",".join(ROOTS[suite])),
+                    *(suite.removesuffix("-arm64"), new / "root"),
                     *suite_sources(suite),
                 ]
             )

@@ -10,21 +10,22 @@ from pathlib import Path
 from vms.common import VmError, missing
 from vms.kernels import Kernel, unzstd
 
-BUSYBOX = Path("/bin/busybox")  # Debian's busybox-static: no libraries
+BUSYBOX = Path("bin/busybox")  # Debian's busybox-static: no libraries
 INIT = Path(__file__).with_name("init")
 
 NEEDED = ("virtio_pci", "virtio_console", "virtio_rng", "9pnet_virtio", "9p", "overlay")
 """Modules without which there is no root; some are part of some kernels."""
 
 
-def initramfs(kernel: Kernel, files: Mapping[str, tuple[int, bytes]]) -> bytes:
-    """An archive that the kernel unpacks; files: more (mode, content) by path, for this run."""
-    if not BUSYBOX.exists():
+def initramfs(kernel: Kernel, root: Path, files: Mapping[str, tuple[int, bytes]]) -> bytes:
+    """An archive that the kernel unpacks. root: of the VM; files: more (mode, content) by path, for
+    this run."""
+    if not (root / BUSYBOX).exists():
         raise missing("busybox-static")
     archive = CpioArchive()
     for folder in ("bin", "dev", "modules", "proc", "sys", "vm"):
         archive.add(folder, 0o40755)
-    archive.add("bin/busybox", 0o100755, BUSYBOX.read_bytes())
+    archive.add("bin/busybox", 0o100755, (root / BUSYBOX).read_bytes())
     archive.add("init", 0o100755, INIT.read_bytes())
     for number, path in enumerate(module_files(kernel)):
         name = f"modules/{number:02}-{path.name.partition('.')[0]}.ko"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
-import os
 import platform
 import re
 import shutil
@@ -31,7 +30,10 @@ SUITES = {
 UBUNTU = {"jammy": "5.15", "noble": "6.8"}
 """Suites of Ubuntu, likewise."""
 
-FETCHED = {**SUITES, "trixie": "6.12", **UBUNTU}
+FOREIGN = {"bookworm-arm64": "6.1 for arm64"}
+"""Kernels of another machine, which QEMU emulates all the same, on a root of that machine."""
+
+FETCHED = {**SUITES, "trixie": "6.12", **UBUNTU, **FOREIGN}
 """All whose kernel can be fetched."""
 
 DEBUG = {"debug": "bookworm-backports", "debug-7": "trixie-backports"}
@@ -47,7 +49,7 @@ UBUNTU_KEYS_SHA256 = "0d0e7ed6b112f5d03eabf3c7eb01ebdacf9c57714b279e90495cfc58c8
 
 # What a metapackage leads to: the image and headers, also in the pieces newer kernels come in.
 PARTS = re.compile(r"linux-(image|headers|kbuild|compiler|binary|modules|base-\d)[a-z0-9.+-]*$")
-VERSION = re.compile(r"linux-image-(\d[^_]*-(?:amd64|generic))$")
+VERSION = re.compile(r"linux-image-(\d[^_]*-(?:amd64|arm64|generic))$")
 
 STAMP = "fetched.json"
 
@@ -118,7 +120,8 @@ def fetch(suite: str) -> Kernel:
         raise VmError(f"VMs are x86_64 machines; this is {platform.machine()}.", LACKING)
     with lock(f"fetch-{suite}"):
         old = cached(suite)
-        apt = Apt(f"apt-{suite}", suite_sources(suite))
+        machine = "arm64" if suite in FOREIGN else "amd64"
+        apt = Apt(f"apt-{suite}", suite_sources(suite), machine)
         try:
             apt.update()
         except VmError as error:
@@ -128,7 +131,7 @@ def fetch(suite: str) -> Kernel:
                 ) from None
             say(f"{error} Using the cached {suite} kernel, {old.version}.")
             return old
-        names = _packages(apt, "generic" if suite in UBUNTU else "amd64")
+        names = _packages(apt, "generic" if suite in UBUNTU else machine)
         files = apt.files(names)
         if old and json.loads((old.folder / STAMP).read_text())["files"] == files:
             return old
@@ -161,7 +164,8 @@ def suite_sources(suite: str) -> list[str]:
         trusted = f"[arch=amd64 signed-by={_ubuntu_keyring()}]"
         mirror = _mirror(UBUNTU_ARCHIVE)
         return [f"deb {trusted} {mirror} {part} main" for part in (suite, f"{suite}-updates")]
-    trusted = f"[arch=amd64 signed-by={KEYRING}]"
+    trusted = f"[arch={'amd64,arm64' if suite in FOREIGN else 'amd64'} signed-by={KEYRING}]"
+    suite = suite.removesuffix("-arm64")
     lines = [f"deb {trusted} {_mirror(ARCHIVE)} {suite} main"]
     if not suite.endswith("-backports"):
         lines.append(f"deb {trusted} {_mirror(SECURITY)} {suite}-security main")
@@ -202,7 +206,7 @@ def _mirror(default: str) -> str:
 class Apt:
     """apt on its own configuration and lists below the cache; the system's is left alone."""
 
-    def __init__(self, name: str, sources: list[str]) -> None:
+    def __init__(self, name: str, sources: list[str], machine: str = "amd64") -> None:
         if not KEYRING.exists():
             raise VmError(
                 f"{KEYRING} is missing; install the package debian-archive-keyring.", LACKING
@@ -220,7 +224,8 @@ class Apt:
             "Dir::State::status": base / "status",
             "Dir::Cache": base / "cache",
             "APT::Sandbox::User": "root",
-            "APT::Architecture": "amd64",
+            "APT::Architecture": machine,
+            "APT::Architectures": f"{machine},amd64",
             "APT::Update::Post-Invoke-Success": "",
             "APT::Update::Error-Mode": "any",
             "Acquire::Languages": "none",
@@ -259,7 +264,8 @@ def _packages(apt: Apt, flavour: str) -> list[str]:
     while new:
         found |= new
         new = {name for name in apt.depends(sorted(new)) if PARTS.match(name)} - found
-    return sorted(found)
+    # Programs that build modules are of this machine.
+    return sorted(f"{name}:amd64" if "-kbuild-" in name else name for name in found)
 
 
 def _arrange(folder: Path, version: str) -> None:
@@ -295,7 +301,7 @@ def _relocate(kernel: Kernel, target: Path | None = None) -> None:
         flags=re.MULTILINE,
     )
     makefile.write_text(text)
-    common = f"linux-headers-{kernel.version.removesuffix('-amd64')}-common"
+    common = f"linux-headers-{kernel.version.rpartition('-')[0]}-common"
     _link(modules / "build", source / headers.name)
     if kernel.suite not in UBUNTU:  # whose headers name each other by where they lie
         _link(modules / "source", source / common)
@@ -307,7 +313,10 @@ def _link(path: Path, target: Path) -> None:
 
 
 def unpack_kernel(image: bytes) -> bytes:
-    """The ELF file inside an x86 bzImage (Documentation/arch/x86/boot.rst, protocol 2.08)."""
+    """The ELF file inside an x86 bzImage (Documentation/arch/x86/boot.rst, protocol 2.08); an
+    image for arm64 as it is, which isn't packed."""
+    if image[0x38:0x3C] == b"ARM\x64":
+        return image
     setup_sectors = image[0x1F1] or 4
     offset, length = struct.unpack_from("<II", image, 0x248)
     start = (setup_sectors + 1) * 512 + offset
@@ -335,10 +344,3 @@ def unzstd(data: bytes) -> bytes:
         except FileNotFoundError:
             raise missing("zstd") from None
     return done.stdout
-
-
-def fetched() -> list[Kernel]:
-    """Every kernel of the cache."""
-    names = sorted(entry.name for entry in os.scandir(CACHE)) if CACHE.is_dir() else []
-    known = [name for name in (*FETCHED, *DEBUG) if name in names]
-    return [kernel for name in known if (kernel := cached(name))]

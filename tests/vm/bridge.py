@@ -205,8 +205,8 @@ def suite_of(item: pytest.Item) -> str:
 @functools.cache
 def unavailable(suite: str) -> str | None:
     """Return why there is no such VM here; None when there is. Brings its kernel up to date."""
-    if shutil.which(boot.QEMU) is None:
-        return f"{boot.QEMU} is not installed; run scripts/setup --dev"
+    if shutil.which(boot.HERE[0]) is None:
+        return f"{boot.HERE[0]} is not installed; run scripts/setup --dev"
     if suite in kernels.DEBUG:
         if kernels.cached(suite) is None:
             return f"there is no kernel {suite}; run scripts/vm debug-kernel {suite}"

@@ -17,7 +17,7 @@ import pytest
 from netns.clean_system import clean_system, files
 from vm.bridge import VM, unavailable
 from vms import kernels
-from vms.common import CACHE, CHECKOUT
+from vms.common import CACHE, CHECKOUT, LACKING
 
 from mltcp_tools import __version__
 
@@ -53,6 +53,22 @@ with socket.socket() as sender:
         left -= len(receiver.recv(1 << 20))
     print("ran", sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).decode())
 """
+
+
+ATTACHED = """
+import os, socket, subprocess, sys, threading
+server = socket.create_server(("127.0.0.1", 0))
+with socket.create_connection(server.getsockname()) as sender:
+    receiver = server.accept()[0]
+    command = [*sys.argv[1:], "--job", "one", "--kind", "all", str(os.getpid())]
+    subprocess.run(command, check=True)
+    threading.Thread(target=sender.sendall, args=(bytes(2_000_000),)).start()
+    left = 2_000_000
+    while left:
+        left -= len(receiver.recv(1 << 20))
+    print("ran", sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).decode())
+"""
+"""A burst over a connection that was attached before."""
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +181,35 @@ def test_dkms_builds_the_module_for_its_kernel_and_takes_it_off(
     supports(kernel=kernel, module=how, **system(root))
     inside(root, "dpkg", "-P", "tcp-mltcp-dkms")
     assert files(root, *NOTED) - before == set()
+
+
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("qemu-system-aarch64", "aarch64-linux-gnu-gcc-12"))),
+    reason="takes qemu-system-arm and gcc-aarch64-linux-gnu: scripts/setup --full",
+)
+def test_arm64_loads_attaches_and_runs_a_burst(wheel: Path, supports: Callable[..., None]) -> None:
+    """Debian's kernel on an emulated machine, whose root has the tools for its Python."""
+    tools = Path(tempfile.mkdtemp(prefix="arm64-", dir=CACHE))
+    try:
+        pip = [sys.executable, "-m", "pip", "--quiet", "install", "--target", tools, wheel]
+        pip += ["--only-binary=:all:", "--platform=manylinux2014_aarch64", "--python-version=3.11"]
+        subprocess.run(pip, check=True)
+        script = "cd /; mltcp='python3 -m mltcp_tools.cli.main'; uname -r; python3 -V\n" + "".join(
+            f"$mltcp load --backend {each}\n"
+            f"python3 -c '{ATTACHED}' $mltcp attach\n"
+            "$mltcp unload --everything\n"
+            "! grep -q mltcp /proc/sys/net/ipv4/tcp_available_congestion_control\n"
+            for each in ("kmod", "bpf")
+        )
+        command = [VM, "run", "bookworm-arm64", "--module", "--timeout=40min"]
+        command += [f"--env=PYTHONPATH={tools}", "--", "sh", "-euxc", script]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    finally:
+        shutil.rmtree(tools)
+    if done.returncode == LACKING and "can't be fetched" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kernel, python, *_ = done.stdout.splitlines()
+    assert done.stdout.count("ran mltcp\0") == 2
+    named = {"system": "Debian 12, arm64", "kernel": kernel, "python": python.split()[1]}
+    supports(**named, ebpf="run", module="run", tools="run")
