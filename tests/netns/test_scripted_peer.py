@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -105,6 +106,20 @@ def test_a_loss_cuts_a_window_that_began_small(backend: Backend, name: str) -> N
         assert peer.info().ssthresh <= began * 7 / 8
 
 
+def test_new_namespace_has_no_queue_of_a_dead_one(backend: Backend) -> None:
+    """The addresses are the same, and the kernel gives the new one the dead one's inode number."""
+    with started(backend, "mltcp", BEGINNING):
+        before = flow_of(backend)
+        assert before.full_queue_us > 0
+    with scripted_peer("mltcp", EMPTY_S) as peer:
+        backend.tag(peer.sender.fileno(), 1)
+        peer.send(10 * BURST)
+        for rtt_s in (EMPTY_S, FULL_S, FULL_S):
+            peer.round_trip(rtt_s)
+        after = flow_of(backend)
+    assert (after.full_queue_us, after.yields) == (0, 0), (before, after)
+
+
 def takes_back(peer: Peer) -> bool:
     """True: the flow slow-starts again; nothing else raises the threshold."""
     before = peer.info().ssthresh
@@ -183,3 +198,71 @@ def test_a_burst_that_ends_in_a_recovery_is_counted(backend: Backend, name: str)
             flow = flow_of(backend)
             assert (flow.iteration, flow.sent_bytes) == (iteration, segments * MSS)
             time.sleep(0.05)
+
+
+def app_limited_losses(peer: Peer, rtt_s: float) -> Iterator[None]:
+    """Twenty segments, of a window of some hundred."""
+    peer.send(100 * MSS)
+    while peer.under_way:
+        peer.round_trip(rtt_s)
+    for lose in ([0], [3, 4], [0, 7, 12]):
+        yield
+        peer.send(20 * MSS)
+        peer.round_trip(rtt_s, lose=lose)
+        yield
+        while peer.under_way:
+            peer.round_trip(rtt_s)
+
+
+def coalesced_acks(peer: Peer, rtt_s: float) -> Iterator[None]:
+    """One for eight segments, with a loss once slow start has filled the window."""
+    peer.send(400 * MSS)
+    for trip in range(100):
+        yield
+        if not peer.under_way:
+            return
+        peer.round_trip(rtt_s, lose=[5] if trip == 3 else [], coalesce=8)
+    raise AssertionError("nothing comes through")
+
+
+def lost_tails(peer: Peer, rtt_s: float) -> Iterator[None]:
+    for lose in ([9], [8, 9], [9]):
+        peer.send(10 * MSS)
+        peer.round_trip(rtt_s, lose=lose)
+        yield
+        peer.wait_for_probe()
+        while peer.under_way:
+            peer.round_trip(rtt_s)
+            yield
+
+
+Play = Callable[[Peer, float], Iterator[None]]
+
+
+def windows(
+    backend: Backend, name: str, play: Play, rtt_s: float, params: JobParams | None
+) -> list[tuple[int, int, int, int]]:
+    """The connection at each stop of the play."""
+    with scripted_peer(name, rtt_s, probes=play is lost_tails) as peer:
+        if params:
+            backend.set_job(Job(1, "scripted", params))
+            backend.tag(peer.sender.fileno(), 1)
+        infos = [peer.info() for _ in play(peer, rtt_s)]
+    return [(each.ca_state, each.cwnd, each.ssthresh, each.retransmits) for each in infos]
+
+
+@pytest.mark.parametrize("play", [app_limited_losses, coalesced_acks, lost_tails])
+@pytest.mark.parametrize("rtt_ms", [0.1, 0.5, 2])
+def test_short_paths_windows_are_the_bases_at_gain_one(
+    backend: Backend, play: Play, rtt_ms: float
+) -> None:
+    """Reno's, which doesn't look at the clock; but on a busy host what is sent together isn't the
+    same each time, so what the base has done once is enough."""
+    base = functools.partial(windows, backend, "reno", play, rtt_ms / 1000, None)
+    bases = [base()]
+    assert max(retransmits for *_, retransmits in bases[0]) > 0
+    same = replace(BEGINNING, mechanisms=("increase",))
+    for name, params in (("mltcp", None), ("mltcp_reno", None), ("mltcp", same)):
+        while (own := windows(backend, name, play, rtt_ms / 1000, params)) not in bases:
+            assert len(bases) < 6, f"{name}: {own}, not {bases}"
+            bases.append(base())

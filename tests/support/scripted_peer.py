@@ -107,23 +107,30 @@ class Peer:
         self.take()
 
     def round_trip(
-        self, rtt_s: float, lose: Collection[int] = (), late: Collection[int] = ()
+        self,
+        rtt_s: float,
+        lose: Collection[int] = (),
+        late: Collection[int] = (),
+        coalesce: int = 1,
     ) -> None:
         """Let a round trip pass: each segment under way arrives, and is acknowledged rtt_s after it
         was sent.
 
         lose: places in that order of segments that never arrive; late: of those that arrive behind
-        all others.
+        all others. coalesce: so many that arrive have one ACK, which comes with the last of them.
         """
         segments = list(enumerate(self.under_way))
         self.under_way = []
         on_time = [each for place, each in segments if place not in {*lose, *late}]
-        for segment in [*on_time, *(each for place, each in segments if place in late)]:
+        arriving = [*on_time, *(each for place, each in segments if place in late)]
+        for count, segment in enumerate(arriving, 1):
             time.sleep(max(0.0, segment.sent_s + rtt_s - time.monotonic()))
-            self.receive(segment)
+            sacks = self._receive(segment)
+            if count % coalesce == 0 or count == len(arriving):
+                self.acknowledge(sacks)
 
-    def receive(self, segment: Segment) -> None:
-        """A segment arrives and is acknowledged at once, with what SACK and DSACK say of it."""
+    def _receive(self, segment: Segment) -> list[tuple[int, int]]:
+        """A segment arrives; what SACK and DSACK say of it."""
         span = segment.begin, segment.end
         twice = segment.end <= self._expected or any(
             begin <= segment.begin and segment.end <= end for begin, end in self._beyond
@@ -134,8 +141,7 @@ class Peer:
                 if begin <= self._expected:
                     self._expected = max(self._expected, end)
             self._beyond = [each for each in self._beyond if each[0] > self._expected]
-        sacks = [span, *self._beyond] if twice else self._beyond
-        self.acknowledge(sacks)
+        return [span, *self._beyond] if twice else self._beyond
 
     def acknowledge(self, sacks: Collection[tuple[int, int]] = ()) -> None:
         """Send an ACK of all that came in order, with these blocks of SACK."""
@@ -169,6 +175,12 @@ class Peer:
         self.forget()
         os.write(self._tun, self._packet(PEER, ADDRESS, dpkt.ip.IP_PROTO_ICMP, unreachable))
         self.wait_for(LOSS)
+
+    def wait_for_probe(self) -> None:
+        """Wait until the kernel sends something on its own, and take it."""
+        before = self.info().data_segs_out
+        self._wait(lambda: self.info().data_segs_out > before)
+        self.take()
 
     def take(self) -> None:
         """Read all that the kernel has sent."""
@@ -263,14 +275,20 @@ def _tun() -> Iterator[int]:
 
 @contextlib.contextmanager
 def scripted_peer_here(
-    congestion_control: str, rtt_s: float, *, sack: bool = True, ecn: bool = False
+    congestion_control: str,
+    rtt_s: float,
+    *,
+    sack: bool = True,
+    ecn: bool = False,
+    probes: bool = False,
 ) -> Iterator[Peer]:
-    """A connection from this namespace, a new one, to a peer; its handshake takes rtt_s."""
+    """A connection from this namespace, a new one, to a peer; its handshake takes rtt_s. probes:
+    the kernel sends one where the last ACKs don't come (RFC 8985, 7)."""
     for which in ("all", "default"):  # nothing but this connection's packets
         write_sysctl(f"net.ipv6.conf.{which}.disable_ipv6", "1")
     with _tun() as device, socket.socket() as sender:
         # A probe for a lost tail would come where a test holds ACKs back.
-        write_sysctl("net.ipv4.tcp_early_retrans", "0")
+        write_sysctl("net.ipv4.tcp_early_retrans", "3" if probes else "0")
         write_sysctl("net.ipv4.tcp_slow_start_after_idle", "0")
         if ecn:  # reno's kind must ask, too
             write_sysctl("net.ipv4.tcp_ecn", "1")
@@ -300,17 +318,15 @@ def _prompt() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def scripted_peer(
-    congestion_control: str, rtt_s: float, *, sack: bool = True, ecn: bool = False
-) -> Iterator[Peer]:
-    """A connection from a new namespace to a peer; its handshake takes rtt_s."""
+def scripted_peer(congestion_control: str, rtt_s: float, **more: bool) -> Iterator[Peer]:
+    """A connection from a new namespace to a peer, as scripted_peer_here() makes it."""
     name = f"{PREFIX}peer{os.getpid()}{uuid.uuid4().hex[:4]}"
     netns.create(name)
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_prompt())
             with inside(name):
-                here = scripted_peer_here(congestion_control, rtt_s, sack=sack, ecn=ecn)
+                here = scripted_peer_here(congestion_control, rtt_s, **more)
                 peer = stack.enter_context(here)
             yield peer
     finally:
