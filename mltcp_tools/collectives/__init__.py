@@ -16,7 +16,7 @@ from mltcp_tools.base.installation import how_to_bring
 
 __all__ = ["PACKAGES", "enable", "require_packages"]
 
-PACKAGES = ("torch", "highspy", "networkx")
+PACKAGES = ("torch", "highspy")
 """The needs of reducing beside mltcp-tools itself: its extra `collectives`."""
 
 

@@ -58,7 +58,8 @@ class Aggregated(Collective):
         )
         self._sums = Sums(self._session, setting.timeout_s)
 
-    def takes(self, tensor: torch.Tensor, how: How) -> bool:
+    @classmethod
+    def takes(cls, tensor: torch.Tensor) -> bool:
         from mltcp_tools.collectives.group import KINDS
 
         return tensor.dtype in KINDS

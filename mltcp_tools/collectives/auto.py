@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The choice of `auto`: the job's own way, until the aggregator has won a trial on its buckets."""
+"""The choice of `auto`: the job's own way, until a collective has won a trial on its buckets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from mltcp_tools.collectives.path_selection import Pause, Trials
 from mltcp_tools.collectives.reducer import LEAST_PAUSE, MOST_PAUSE, Reducer
 
 LEAST_RANKS = 3
-"""With two ranks an aggregator saves nothing: each sends and receives the tensor once anyway."""
-
-TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int32)
-"""The types that an aggregator adds; short floats go there as 16 bits (native/worker.h)."""
+"""With two ranks nothing can be saved: each sends and receives the tensor once anyway."""
 
 MOST_LOST = 0.01
-"""Share of a bucket's short floats that may become zero there, beside the largest of a packet."""
+"""Share of a bucket's short floats that may become zero at an aggregator, beside the largest of a
+packet."""
 
 SETTLE = 2
 """Iterations before the first trial: after the first one DDP makes its buckets anew."""
@@ -29,7 +27,7 @@ LEAST_LEFT, MOST_LEFT = 512, 16_384
 """Of trials (path_selection.py), whose turns are iterations."""
 
 WATCHED, SLOWER = 8, 1.3
-"""Number of iterations at the aggregator whose median is compared, and its limit as a multiple of
+"""Number of iterations by the collective whose median is compared, and its limit as a multiple of
 the job's own median in the last trial."""
 
 log = logging.getLogger(__package__)
@@ -47,7 +45,7 @@ class Auto:
         self._looks = Pause(LEAST_PAUSE, MOST_PAUSE)
         self._iterations, self._due = 0, 1 + SETTLE  # the iteration before which to try
         self._begun = self._ended = 0.0
-        self._lasted: list[float] = []  # iterations at the aggregator since the last look
+        self._lasted: list[float] = []  # iterations our way since the last look
         self._tried = 0  # buckets of the iteration that a trial is about
         self._lost = 0.0  # the largest share (MOST_LOST) of a bucket that was looked at
         if reducer and reducer.why_gloo:
@@ -70,7 +68,7 @@ class Auto:
     def _go_on(self, reducer: Reducer) -> None:
         if self._tried == 0:
             self._leave(
-                reducer, "none of the gradients is of a type that an aggregator adds as it is"
+                reducer, f"none of the gradients is of a type that `{reducer.name}` adds as it is"
             )
         elif self._trials.trying:
             self._note(reducer)
@@ -130,7 +128,7 @@ class Auto:
         if is_over:
             ours, theirs = trials.usual(True), trials.usual(False)
             self._say(
-                f"at the aggregator iterations communicate for {ours * 1e3:.3g} ms, for"
+                f"iterations communicate for {ours * 1e3:.3g} ms by `{reducer.name}`, for"
                 f" {theirs * 1e3:.3g} ms by the job's own way, which is"
                 f" {'left for now' if self.ours else 'kept'}"
             )
@@ -138,13 +136,14 @@ class Auto:
 
     def takes(self, tensor: torch.Tensor) -> bool:
         """Tell whether a bucket goes our way."""
-        if tensor.device.type != "cpu" or tensor.dtype not in TYPES:
+        reducer = self._reducer
+        if reducer is None or tensor.device.type != "cpu" or not reducer.takes(tensor):
             return False
         self._tried += 1
         is_told_next = self._iterations + 1 == self._due or len(self._lasted) == WATCHED - 1
-        if self._reducer and tensor.dtype.itemsize == 2 and is_told_next:
-            chunk = self._reducer.block(tensor)
-            self._lost = max(self._lost, share_lost(tensor, chunk, self._reducer.world))
+        if tensor.dtype.itemsize == 2 and is_told_next:
+            chunk = reducer.block(tensor)
+            self._lost = max(self._lost, share_lost(tensor, chunk, reducer.world))
         return self.ours
 
     def note_end(self) -> None:

@@ -25,6 +25,8 @@ def hosts_bound_s(rates: Rates, size: float) -> float:
     The smallest cut is the slowest link. All hosts together send 2(n-1) tensors, each at most what
     the others can take from it at once.
     """
+    if len(rates) < 2:
+        return 0.0
     together = sum(
         min(rate, sum(min(rate, other) for j, other in enumerate(rates) if j != i))
         for i, rate in enumerate(rates)

@@ -99,9 +99,14 @@ class Collective:
     def join(self) -> None:
         """Connect; all ranks call it. SessionError where this one can't."""
 
-    def takes(self, tensor: torch.Tensor, how: How) -> bool:
+    @classmethod
+    def takes(cls, tensor: torch.Tensor) -> bool:
         """Tell whether it is for such tensors; ranks' Gloo reduces the others."""
         return True
+
+    def why_not(self) -> str:
+        """Reason, known after `join`, why it can't gain anything; empty where it may."""
+        return ""
 
     def reduce(self, tensor: torch.Tensor, result: torch.Tensor, how: How) -> Sum | None:
         """Reduce a contiguous tensor in place, by way of `result`, which is flat and as large.

@@ -14,6 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from mltcp_tools.base.errors import UsageError
+from mltcp_tools.collectives.adaptive.collective import Adaptive
 from mltcp_tools.collectives.aggregated import Aggregated
 from mltcp_tools.collectives.auto import LEAST_RANKS, Auto
 from mltcp_tools.collectives.collective import Collective, Setting
@@ -25,6 +26,12 @@ from mltcp_tools.collectives.registry import AUTO, COLLECTIVES
 from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
 from mltcp_tools.collectives.staging import Staging
 from mltcp_tools.hooks import DdpState, Job
+
+TREES_FROM_BYTES, TREES_MOST_RANKS = 500_000, 16
+"""Float32 gradients from which `auto` measures the links for trees, and the ranks up to which it
+does: each rank sends 1.2 MB to each other one, and a plan for 16 takes a second."""
+
+_KEPT = "they keep the job's own way"
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 
@@ -101,14 +108,14 @@ def enable(
 ) -> State:
     """Let `model`, a DistributedDataParallel, average its gradients so; every rank calls it.
 
-    algorithm: a name of registry.COLLECTIVES; SessionError if it isn't available. With `auto`,
-    three ranks or more and an aggregator, iterations alternate between the aggregator and the job's
-    own way in trials (path_selection.py), and the faster way is kept; else the job's own way. The
-    logger `mltcp_tools.collectives` says which and why. aggregator: `HOST[:PORT]` (default: the
-    environment's MLTCP_AGGREGATOR). timeout_s: seconds without progress, after which the aggregator
-    is given up. top_k: share of the gradients' blocks that are sent, those with the largest norms;
-    the rest is added to the next step's (error feedback). job: name under which the agent hears of
-    iterations (default: MLTCP_JOB's).
+    algorithm: a name of registry.COLLECTIVES; SessionError if it isn't available. `auto` takes the
+    aggregator, or without one trees if the measured links promise that they are faster, and three
+    ranks or more: iterations alternate between that and the job's own way in trials
+    (path_selection.py), and the faster way is kept. The logger `mltcp_tools.collectives` says which
+    and why. aggregator: `HOST[:PORT]` (default: the environment's MLTCP_AGGREGATOR). timeout_s:
+    seconds without progress, after which the collective is given up. top_k: share of the gradients'
+    blocks that are sent, those with the largest norms; the rest is added to the next step's (error
+    feedback). job: name under which the agent hears of iterations (default: MLTCP_JOB's).
 
     Gradients of types that the aggregator doesn't add keep the job's own way, and with `auto` those
     on other devices than the CPU; by name these go through the host's memory (staging.py). Returns
@@ -131,18 +138,25 @@ def enable(
         endpoint = _check(model, asked, aggregator)
     except UsageError as error:  # which the other ranks are told before anything waits for this one
         refusal = str(error)
-    has_aggregator = _agree(model.process_group, refusal, asked, endpoint is not None)
-    collective = _collective(algorithm)
-    why = _why_not(has_aggregator) if algorithm == AUTO else ""
+    candidates = _agree(model.process_group, refusal, asked, _candidate(model, endpoint))
+    collective, why = _collective(algorithm), ""
+    if algorithm == AUTO:
+        collective, why = _chosen(candidates)
     if why and top_k is None:
         return State(None, model.process_group, job or Job(), Auto(None, why))
     # Ranks notice up to timeout_s one after the other that something failed.
     group = Group(model.process_group, 2 * timeout_s + 30)
     setting = Setting(group, timeout_s, endpoint)
-    reducer = Reducer(Gloo if why else collective, setting)
+    reducer = Reducer(collective, setting)
     if algorithm != AUTO and reducer.why_gloo:
         reducer.close()
         raise SessionError(reducer.why_gloo)
+    if algorithm == AUTO and reducer.why_not:
+        reducer.close()
+        why = f"{_KEPT}: {reducer.why_not}"
+        if top_k is None:
+            return State(None, model.process_group, job or Job(), Auto(None, why))
+        reducer = Reducer(Gloo, setting)
     auto = Auto(None if why else reducer, why) if algorithm == AUTO else None
     kept = BlockTopK(top_k) if top_k is not None else None
     state = State(reducer, model.process_group, job or Job(), auto, kept)
@@ -176,14 +190,29 @@ def _check(model: Any, asked: dict[str, Any], aggregator: str | None) -> Endpoin
     return _endpoint(aggregator) if collective.at_aggregator else None
 
 
-def _agree(group: Any, refusal: str, asked: dict[str, Any], has_aggregator: bool) -> list[bool]:
+def _candidate(model: Any, endpoint: Endpoint | None) -> str:
+    """The collective that `auto` might try here; empty without any.
+
+    Trees are for gradients that are worth the probing of the links.
+    """
+    if endpoint:
+        return Aggregated.name
+    large = [
+        each.nbytes
+        for each in model.parameters()
+        if each.requires_grad and each.device.type == "cpu" and Adaptive.takes(each)
+    ]
+    return Adaptive.name if sum(large) >= TREES_FROM_BYTES else ""
+
+
+def _agree(group: Any, refusal: str, asked: dict[str, Any], candidate: str) -> list[str]:
     """Compare what all ranks ask for, by the job's own group, before any rank waits for others.
 
-    Returns which ranks have an aggregator. Raises UsageError on every rank where one refuses, or
+    Returns the candidate of each rank. Raises UsageError on every rank where one refuses, or
     where ranks ask for different things.
     """
     told: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(told, (refusal, asked, has_aggregator), group=group)
+    dist.all_gather_object(told, (refusal, asked, candidate), group=group)
     if refusal:
         raise UsageError(refusal)
     for rank, (other, *_) in enumerate(told):
@@ -195,25 +224,32 @@ def _agree(group: Any, refusal: str, asked: dict[str, Any], has_aggregator: bool
             said = ", ".join(f"{value!r} on rank {rank}" for rank, value in enumerate(values))
             raise UsageError(f"Ranks ask for different {name}: {said}.")
     found = [each for *_, each in told]
-    if asked["algorithm"] != AUTO and any(found) and not all(found):
-        raise UsageError(f"{_without(found)}; set MLTCP_AGGREGATOR on all ranks.")
+    without = _without_aggregator(found)
+    if asked["algorithm"] == Aggregated.name and 0 < len(without) < len(found):
+        raise UsageError(f"{_unnamed(without)}; set MLTCP_AGGREGATOR on all ranks.")
     return found
 
 
-def _without(has_aggregator: list[bool]) -> str:
-    ranks = ", ".join(str(rank) for rank, has in enumerate(has_aggregator) if not has)
-    return f"No aggregator is named on rank {ranks}"
+def _without_aggregator(candidates: list[str]) -> list[int]:
+    return [rank for rank, each in enumerate(candidates) if each != Aggregated.name]
 
 
-def _why_not(has_aggregator: list[bool]) -> str:
-    """Say why `auto` has nothing to try; empty where it has."""
-    if not any(has_aggregator):
-        return "no aggregator is named, so they keep the job's own way"
-    if not all(has_aggregator):
-        return f"{_without(has_aggregator)}, so they keep the job's own way"
-    if len(has_aggregator) < LEAST_RANKS:
-        return "with two ranks an aggregator saves nothing, so they keep the job's own way"
-    return ""
+def _unnamed(ranks: list[int]) -> str:
+    return f"No aggregator is named on rank {', '.join(map(str, ranks))}"
+
+
+def _chosen(candidates: list[str]) -> tuple[type[Collective], str]:
+    """The collective that `auto` tries, and the reason why it has nothing to try, if so."""
+    world, without = len(candidates), _without_aggregator(candidates)
+    if world < LEAST_RANKS:
+        return Gloo, f"with two ranks no other way sends less, so {_KEPT}"
+    if not without:
+        return Aggregated, ""
+    if len(without) < world:
+        return Gloo, f"{_unnamed(without)}, so {_KEPT}"
+    if set(candidates) == {Adaptive.name} and world <= TREES_MOST_RANKS:
+        return Adaptive, ""
+    return Gloo, f"no aggregator is named, so {_KEPT}"
 
 
 def _endpoint(named: str | None) -> Endpoint | None:

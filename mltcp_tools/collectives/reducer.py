@@ -73,6 +73,22 @@ class Reducer:
         """Values of a tensor that are sent together or not at all."""
         return self._way.block(tensor)
 
+    def takes(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the collective, once joined, reduces such tensors itself."""
+        return self._collective.takes(tensor)
+
+    @property
+    def name(self) -> str:
+        """The name of the collective that was asked for."""
+        return self._collective.name
+
+    @property
+    def why_not(self) -> str:
+        """Reason why trying the collective can't gain anything; empty where it may, or later."""
+        if self._collective.at_aggregator:
+            return ""  # which may come yet
+        return self.why_gloo or self._way.why_not()
+
     @property
     def algorithm(self) -> str:
         """The name of the collective that reduces now."""
@@ -219,7 +235,7 @@ class Reducer:
             if self._collective.at_aggregator and self._by_gloo >= self._pause.length:
                 self._look_again()
             return
-        if not self._way.takes(tensor, how):
+        if not self._way.takes(tensor):
             self.by_group(lambda: self._gloo.reduce(tensor, tensor, how), name_of(tensor, how))
             return
         result = self._room(tensor)

@@ -48,7 +48,7 @@ def test_auto_tries_the_aggregator_by_turns_with_what_was_there(dtype: str) -> N
     assert ways[0][: blocks[1]] == ["own"] * blocks[1]
     assert ways[0][blocks[1]] == "aggregated"  # one that takes four times as long ends the trial
     assert set(ways[0][SETTLE + ROUNDS * len(BLOCKS) :]) in ({"own"}, {"aggregated"})
-    assert "at the aggregator iterations communicate for" in errors[0]
+    assert "by `aggregated`, for" in errors[0]
 
 
 def test_auto_leaves_long_floats_alone() -> None:
@@ -58,7 +58,7 @@ def test_auto_leaves_long_floats_alone() -> None:
     assert not any(process.returncode for process in ranks), errors
     assert_alike(lines, 5)
     assert used(lines) == [["own"] * 5] * WORLD
-    assert "none of the gradients is of a type that an aggregator adds as it is" in errors[0]
+    assert "none of the gradients is of a type that `aggregated` adds as it is" in errors[0]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

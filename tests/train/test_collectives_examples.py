@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Trainings as tutorials have them: with the one line added, they train as they did without."""
+"""A training as tutorials have it: with the one line added, it trains as it did without."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def losses(lines: list[str]) -> list[float]:
     return [float(line.split()[-1]) for line in lines if line.startswith("step")]
 
 
-@pytest.mark.parametrize("name", ["transformer", "embedding"])
 @pytest.mark.parametrize("algorithm", ["auto", "aggregated"])
 def test_a_tutorials_script_trains_alike_with_the_line_added(
-    name: str, algorithm: str, tmp_path: Path
+    algorithm: str, tmp_path: Path
 ) -> None:
+    name = "transformer"
     text = (EXAMPLES / f"{name}.py").read_text()
     assert text.count(LINE) == 1
     plain, script = tmp_path / "plain.py", tmp_path / f"{name}.py"

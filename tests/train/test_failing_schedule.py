@@ -81,7 +81,8 @@ def failing(plan: Plan, rank: int) -> type[Collective]:
         def over(self) -> str:
             return "The aggregator is gone." if plan.broken and self._step < 1000 else ""
 
-        def takes(self, tensor: Any, how: How) -> bool:
+        @classmethod
+        def takes(cls, tensor: Any) -> bool:
             return bool(tensor.dtype != torch.float64)
 
         def reduce(self, tensor: Any, result: Any, how: How) -> Sum | None:

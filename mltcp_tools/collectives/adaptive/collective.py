@@ -53,11 +53,16 @@ class Adaptive(Collective):
         except RuntimeError as error:
             raise SessionError(f"The ring failed ({sentence_of(error)}).") from None
 
-    def takes(self, tensor: torch.Tensor, how: How) -> bool:
+    @classmethod
+    def takes(cls, tensor: torch.Tensor) -> bool:
         """Not short floats, which would travel as long ones; Gloo's ring adds them as they are."""
         import torch
 
         return tensor.dtype in (torch.float32, torch.int32)
+
+    def why_not(self) -> str:
+        is_sooner = self._session is not None and self._session.by_trees
+        return "" if is_sooner else "no trees are faster on the links as measured"
 
     def reduce(self, tensor: torch.Tensor, result: torch.Tensor, how: How) -> Sum | None:
         assert self._session is not None, "the job hasn't been joined"

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The network between the ranks, and the time that no all-reduce over it beats."""
+"""The network between the ranks, and the time of a ring over it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
@@ -73,47 +71,3 @@ def ring_s(links: Links, size: float) -> float:
         return 0.0
     slowest = min(links.rates[i, (i + 1) % count] for i in range(count))
     return float(2 * (count - 1) / count * size * 8 / slowest)
-
-
-def bound_s(links: Links, size: float) -> float:
-    """Seconds that no all-reduce of `size` bytes among hosts beats, without help from the network.
-
-    What host v gets depends on all of what u has, so `size` bytes cross every cut between them:
-    the smallest max-flow over all pairs. And all hosts together send 2(n-1) times the size at
-    least (Patarasuk and Yuan, JPDC 2009), over links that carry so much at once at most.
-    """
-    if links.hosts < 2:
-        return 0.0
-    graph = _graph(links)
-    hosts = range(links.hosts)
-    flow = min(
-        nx.maximum_flow_value(graph, ("out", u), ("in", v)) for u in hosts for v in hosts if u != v
-    )
-    bits = size * 8
-    together = nx.maximum_flow_value(_all_at_once(links), "from", "to")
-    return float(max(bits / flow, 2 * (links.hosts - 1) * bits / together))
-
-
-def _all_at_once(links: Links) -> Any:
-    """A max-flow through this is the most that all hosts together can send."""
-    graph = nx.DiGraph()
-    for i in range(links.hosts):
-        graph.add_edge("from", ("up", i), capacity=links.up[i])
-        graph.add_edge(("down", i), "to", capacity=links.down[i])
-        for j in range(links.hosts):
-            if i != j:
-                graph.add_edge(("up", i), ("down", j), capacity=links.rates[i, j])
-    return graph
-
-
-def _graph(links: Links) -> Any:
-    """Each host as two nodes: its own link lies between them and the pairs."""
-    graph = nx.DiGraph()
-    for i in range(links.hosts):
-        graph.add_edge(("in", i), ("out", i))  # a host hands on what it likes
-        graph.add_edge(("out", i), ("up", i), capacity=links.up[i])
-        graph.add_edge(("down", i), ("in", i), capacity=links.down[i])
-        for j in range(links.hosts):
-            if i != j:
-                graph.add_edge(("up", i), ("down", j), capacity=links.rates[i, j])
-    return graph

@@ -19,6 +19,7 @@ from mltcp_tools.collectives.adaptive.mesh import Gather, Mesh, receive_into
 from mltcp_tools.collectives.adaptive.probe import measure
 from mltcp_tools.collectives.adaptive.strategy import Strategy, find_strategy
 from mltcp_tools.collectives.adaptive.trees import Tree
+from mltcp_tools.collectives.bounds import hosts_bound_s
 from mltcp_tools.collectives.path_selection import Pause, Trials
 from mltcp_tools.collectives.session import SessionError
 
@@ -85,18 +86,16 @@ class AdaptiveSession:
         self._drop_trees()
         self.mesh.series += 1
         links = measure(self.mesh, self.gather)
-        strategy, promising = self._find(links)
-        if promising and self._ring:
+        strategy = self._find(links)
+        if strategy and self._ring:
             # Another job's burst looks like a slow link, but hardly twice at the same one.
             links = links.at_best(measure(self.mesh, self.gather))
-            strategy, promising = self._find(links)
-        self.strategy = strategy
-        per_s = self._plan_bytes / strategy.seconds if strategy.seconds else np.inf
-        self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
-        if promising:
+            strategy = self._find(links)
+        self.by_trees = False
+        if strategy:
             self._connect(strategy)
-        self.by_trees = promising and (self._ring is None or self._trees_are_sooner(self._ring))
-        if self.by_trees:
+            self.by_trees = self._ring is None or self._trees_are_sooner(self._ring)
+        if strategy and self.by_trees:
             self._taken = strategy.trees
         else:
             self._drop_trees()
@@ -107,16 +106,18 @@ class AdaptiveSession:
         self._looks, self._best = 0, np.inf
         self._is_due = False  # where anything before this fails, the next reduction plans again
 
-    def _find(self, links: Links) -> tuple[Strategy, bool]:
-        """Trees for the links, and whether they promise to be worth it."""
+    def _find(self, links: Links) -> Strategy | None:
+        """Trees for the links; None where they don't promise to be worth it."""
         chosen = None
         if self.mesh.rank == 0:
-            strategy = find_strategy(links, self._plan_bytes)
-            by_ring_s = ring_s(links, self._plan_bytes)
-            promising = self._ring is None or by_ring_s >= SOONER * strategy.seconds
-            chosen = [asdict(strategy), promising]
-        fields, promising = self.gather(chosen)[0]
-        return Strategy.from_fields(fields), promising
+            size, by_ring_s = self._plan_bytes, ring_s(links, self._plan_bytes)
+            least_s = hosts_bound_s(np.maximum(links.up, links.down).tolist(), size)
+            if self._ring is None or by_ring_s >= SOONER * least_s:
+                strategy = find_strategy(links, size)
+                if self._ring is None or by_ring_s >= SOONER * strategy.seconds:
+                    chosen = asdict(strategy)
+        fields = self.gather(chosen)[0]
+        return Strategy.from_fields(fields) if fields else None
 
     def _drop_trees(self) -> None:
         self._parts: list[_Part] = []
@@ -135,7 +136,9 @@ class AdaptiveSession:
         return found.ours
 
     def _connect(self, strategy: Strategy) -> None:
-        wanted = []
+        per_s = self._plan_bytes / strategy.seconds if strategy.seconds else np.inf
+        chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
+        self._shares, wanted = strategy.shares, []
         for number, tree in enumerate(strategy.trees):
             for host in range(self.mesh.world):
                 if host != tree.root:
@@ -143,7 +146,7 @@ class AdaptiveSession:
                     wanted.append((2 * number + 1, tree.spread[host], host))
         connections = self.mesh.connect(wanted)
         self._parts = [
-            _Part(self.mesh.rank, tree, number, connections, self._chunk_bytes)
+            _Part(self.mesh.rank, tree, number, connections, chunk_bytes)
             for number, tree in enumerate(strategy.trees)
         ]
 
@@ -167,7 +170,7 @@ class AdaptiveSession:
     def _along_trees(self, array: Array) -> None:
         if self.mesh.world > 1 and not self._parts:
             raise SessionError("There are no connections along trees, as planning failed.")
-        ends = np.cumsum([0.0, *self.strategy.shares])
+        ends = np.cumsum([0.0, *self._shares])
         places = np.round(ends / ends[-1] * array.size).astype(int)
         errors: list[Exception] = []
         threads: list[threading.Thread] = []

@@ -21,31 +21,27 @@ from typing import Any
 import highspy
 import numpy as np
 
-from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.collectives.adaptive.links import Floats, Links, bound_s
+from mltcp_tools.collectives.adaptive.links import Floats, Links
 from mltcp_tools.collectives.adaptive.trees import Tree, cheapest_tree, heuristic_trees
+from mltcp_tools.collectives.session import SessionError
 
 _ROUNDS = 200
 _ENOUGH = 1e-3
 _LEAST_SHARE = 1e-4
 _SLACK = 0.02
 """By which a plan of fewer trees may take longer."""
-_CHOOSE_S = 2.0
+_FIND_S, _CHOOSE_S = 10.0, 2.0
 _FROM_THE_START = 20.0
 """The number of trees it is worth that no link waits for sums to come down."""
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """trees and what share of the tensor each carries. seconds: that the busiest link takes.
-
-    bound_s: that no all-reduce beats.
-    """
+    """trees and what share of the tensor each carries. seconds: that the busiest link takes."""
 
     trees: tuple[Tree, ...]
     shares: tuple[float, ...]
     seconds: float
-    bound_s: float
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Strategy:
@@ -54,17 +50,15 @@ class Strategy:
             Tree(each["root"], tuple(each["gather"]), tuple(each["spread"]))
             for each in fields["trees"]
         )
-        return cls(trees, tuple(fields["shares"]), fields["seconds"], fields["bound_s"])
+        return cls(trees, tuple(fields["shares"]), fields["seconds"])
 
 
-def find_strategy(
-    links: Links, size: int, *, most_trees: int | None = None, time_limit_s: float = 10.0
-) -> Strategy:
-    """The shares for a tensor of `size` bytes. most_trees: None for two per host."""
+def find_strategy(links: Links, size: int) -> Strategy:
+    """The shares for a tensor of `size` bytes, of at most two trees per host."""
     if links.hosts < 2:
         root = (0,) * links.hosts
-        return Strategy((Tree(0, root, root),), (1.0,), 0.0, 0.0)
-    until = time.monotonic() + time_limit_s
+        return Strategy((Tree(0, root, root),), (1.0,), 0.0)
+    until = time.monotonic() + _FIND_S
     trees = heuristic_trees(links)
     seen = set(trees)
     for _ in range(_ROUNDS):
@@ -79,7 +73,7 @@ def find_strategy(
             break  # no tree helps: this is the best of all shares
         trees += new
         seen.update(new)
-    most = most_trees or 2 * links.hosts
+    most = 2 * links.hosts
     used = [tree for tree, share in zip(trees, shares, strict=True) if share > _LEAST_SHARE]
     # A heuristic's tree that the optimum doesn't need may do instead of several that it does.
     candidates = list(dict.fromkeys(used + heuristic_trees(links)))
@@ -88,7 +82,7 @@ def find_strategy(
     if not chosen:
         chosen = dict(zip(used[:most], _shares(links, size, used[:most])[1], strict=True))
     seconds = float(_load(links, size, chosen).max())
-    return Strategy(tuple(chosen), tuple(chosen.values()), seconds, bound_s(links, size))
+    return Strategy(tuple(chosen), tuple(chosen.values()), seconds)
 
 
 def _load(links: Links, size: int, shares: dict[Tree, float]) -> Floats:
@@ -128,7 +122,7 @@ def _shares(links: Links, size: int, trees: Sequence[Tree]) -> tuple[float, list
     highs = _model(links, size, trees)
     highs.run()
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        raise MltcpError("HiGHS found no shares for the links; a rate must be missing or 0.")
+        raise SessionError("HiGHS found no shares for the links; a rate must be missing or 0.")
     solution = highs.getSolution()
     duals = np.maximum(0.0, -np.asarray(solution.row_dual)[:-1])
     values = np.asarray(solution.col_value)
