@@ -33,7 +33,7 @@ def main() -> None:
         store=dist.FileStore(store, world),
         rank=rank,
         world_size=world,
-        timeout=datetime.timedelta(seconds=20),
+        timeout=datetime.timedelta(seconds=100),
     )
     group, without = None, options.pop("without", None)
     if without is not None:
