@@ -58,9 +58,6 @@
 /* What a host receives and sends is counted at most that often. Nanoseconds. */
 #define MLTCP_HOST_AGAIN_NS 1000000
 
-/* A flow for which yielding is futile still tries it in one iteration of 2^this. */
-#define MLTCP_RARELY_MAX 5
-
 /*
  * How many times the excess of the queueing delay a flow takes off its window: all flows that are
  * behind must make up for the one ahead, which keeps increasing.
@@ -123,10 +120,12 @@ static inline __u8 mltcp_overruns(__u64 sent, __u64 total)
 	return sent > total + total / MLTCP_OVERRUN;
 }
 
-/* F at a ratio of at most MLTCP_ONE, fixed point. */
+/* F at a ratio of at most MLTCP_ONE, fixed point, within its bounds whoever set the parameters. */
 static inline __u32 mltcp_gain(const struct mltcp_params *p, __u32 ratio)
 {
-	return mltcp_scale(p->slope, ratio) + p->intercept;
+	__u32 gain = mltcp_scale(p->slope, ratio) + p->intercept;
+
+	return gain < MLTCP_GAIN_MAX ? gain : MLTCP_GAIN_MAX;
 }
 
 /* Between low (ratio 0) and high (ratio 1), fixed point. high may be the smaller one. */
@@ -181,26 +180,6 @@ static inline __u8 mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_pa
 static inline __u8 mltcp_is_reported(const struct mltcp_flow *f, __u64 default_gap_ns)
 {
 	return f->iteration && mltcp_sent(f) && (f->job || default_gap_ns || mltcp_is_sure(f));
-}
-
-/* Is the present iteration one of those in which the flow yields? */
-static inline __u8 mltcp_yields_now(const struct mltcp_flow *f)
-{
-	return !(f->iteration & ((1U << (f->flags & MLTCP_RARELY)) - 1));
-}
-
-/*
- * In one of how many iterations to yield, as a power of two, after the one that ends now. Next to a
- * flow that never ends it is futile, and costs as long as the flow may yield; then it is tried the
- * more rarely, until it helps again.
- */
-static inline __u8 mltcp_next_rarely(const struct mltcp_flow *f)
-{
-	__u8 rarely = f->flags & MLTCP_RARELY;
-
-	if (f->flags & MLTCP_FUTILE)
-		return rarely < MLTCP_RARELY_MAX ? rarely + 1 : rarely;
-	return mltcp_yields_now(f) ? 0 : rarely;
 }
 
 /*
@@ -285,9 +264,7 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	__u64 idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
 	__u8 host_receives = host && mltcp_host_receives(f, host);
 
-	f->flags = mltcp_next_rarely(f);
-	if (host_receives)
-		f->flags |= MLTCP_HOST_BIDIRECTIONAL;
+	f->flags = host_receives ? MLTCP_HOST_BIDIRECTIONAL : 0;
 	if (host) {
 		f->flags |= MLTCP_HOST_KNOWN;
 		f->host = *host;
@@ -323,38 +300,23 @@ static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
  *
  * A loss is the only time at which a sender knows the queue to be full, so without one there is
  * nothing to share out. Where much comes towards the flow or its host, ACKs wait in a queue, too.
- * yields: whether it has to until now.
  */
-static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_params *p,
-				       __u64 now, __u8 yields)
+static inline __u32 mltcp_yield_target(const struct mltcp_flow *f, const struct mltcp_params *p,
+				       __u64 now)
 {
 	__u32 target;
 
-	if (!mltcp_yields_now(f) || f->delay.full_us < MLTCP_QUEUE_MIN_US)
+	if (f->delay.full_us < MLTCP_QUEUE_MIN_US || f->flags & MLTCP_ANY_BIDIRECTIONAL ||
+	    mltcp_yield_is_over(f, now))
 		return 0;
-	if (f->flags & MLTCP_ANY_BIDIRECTIONAL)
-		return 0;
-	if (mltcp_yield_is_over(f, now)) {
-		if (yields)
-			f->flags |= MLTCP_FUTILE;
-		return 0;
-	}
 	target = mltcp_scale(f->delay.full_us, mltcp_between(p->yield_min, p->yield_max, f->ratio));
 	return target > MLTCP_QUEUE_MIN_US ? target : MLTCP_QUEUE_MIN_US;
-}
-
-/* F is within its bounds, whoever set the parameters. */
-static inline __u32 mltcp_bounded_gain(__u32 gain)
-{
-	return gain < MLTCP_GAIN_MAX ? gain : MLTCP_GAIN_MAX;
 }
 
 /* The window is the base's, but for what a flow that has yielded still takes back. */
 static inline void mltcp_be_as_base(struct mltcp_flow *f)
 {
 	f->gain = MLTCP_ONE;
-	f->free_gain = MLTCP_ONE;
-	f->free_us = 0;
 	f->yield_us = 0;
 }
 
@@ -366,7 +328,6 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 				__u32 mechanisms, __u64 now)
 {
 	__u64 total = mltcp_total(f), sent = mltcp_sent(f);
-	__u8 yields = mltcp_must_yield(f);
 
 	f->ratio = mltcp_ratio(sent, total);
 	/*
@@ -386,17 +347,12 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	f->next_bytes = f->acked_bytes + total / MLTCP_STEPS;
 	if (sent < total && f->next_bytes > f->start_bytes + total)
 		f->next_bytes = f->start_bytes + total;
-	if (mechanisms & MLTCP_SCALE_INCREASE) {
-		f->gain = mltcp_bounded_gain(mltcp_gain(p, f->ratio));
-		f->free_gain = mltcp_bounded_gain(p->slope + p->intercept);
-	}
+	if (mechanisms & MLTCP_SCALE_INCREASE)
+		f->gain = mltcp_gain(p, f->ratio);
 	if (mechanisms & MLTCP_YIELD)
-		f->yield_us = mltcp_yield_target(f, p, now, yields);
-	if (!f->yield_us)
-		return;
-	f->next_ns = f->start_ns + 1000ULL * f->idle_us + 1;
-	if (mechanisms & MLTCP_TRUSTED && f->free_gain > f->gain)
-		f->free_us = f->yield_us / 2;
+		f->yield_us = mltcp_yield_target(f, p, now);
+	if (f->yield_us)
+		f->next_ns = f->start_ns + 1000ULL * f->idle_us + 1;
 }
 
 /* For reports, with each decision: window in segments, smoothed RTT, retransmissions in all. */
@@ -414,12 +370,14 @@ static inline __u8 mltcp_is_base(const struct mltcp_flow *f)
 }
 
 /*
- * F at present. Where the queue is far below what the flow may make of it, nobody has anything of a
- * flow that holds back: it then grows as if it were ahead.
+ * F at present. Where the queue is far below what the flow may make of it, nobody gains if the flow
+ * holds back: it then grows as its base at least.
  */
 static inline __u32 mltcp_gain_now(const struct mltcp_flow *f)
 {
-	return f->delay.queue_us < f->free_us ? f->free_gain : f->gain;
+	if (f->gain < MLTCP_ONE && f->delay.queue_us < f->yield_us / 2)
+		return MLTCP_ONE;
+	return f->gain;
 }
 
 /*

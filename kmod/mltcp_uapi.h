@@ -47,7 +47,7 @@
 #define MLTCP_YIELD (1U << 2) /* shrink on queueing delay, the sooner the lower the ratio */
 /*
  * Set by the host of the algorithm, never by user space: the host's administrator set the job. Its
- * flows may grow as if they were ahead while the queue is short, and act from their first iteration on.
+ * flows act from their first iteration on.
  */
 #define MLTCP_TRUSTED (1U << 3)
 #define MLTCP_MECHANISMS_DEFAULT (1U << 31) /* the congestion control's own choice */
@@ -89,12 +89,9 @@ struct mltcp_tag {
 #define MLTCP_PIECES 6
 
 /* Flags of a flow. */
-#define MLTCP_RARELY 0x07 /* it yields in one iteration of 2^this */
-#define MLTCP_BIDIRECTIONAL 0x08 /* its connection receives much, too */
-#define MLTCP_FUTILE \
-	0x10 /* it has yielded for as long as it may in this one, and the queue stayed */
-#define MLTCP_HOST_BIDIRECTIONAL 0x20 /* its host receives much, on whatever connections */
-#define MLTCP_HOST_KNOWN 0x40 /* what its host had received and sent where the iteration starts */
+#define MLTCP_BIDIRECTIONAL 0x01 /* its connection receives much, too */
+#define MLTCP_HOST_BIDIRECTIONAL 0x02 /* its host receives much, on whatever connections */
+#define MLTCP_HOST_KNOWN 0x04 /* what its host had received and sent where the iteration starts */
 #define MLTCP_ANY_BIDIRECTIONAL (MLTCP_BIDIRECTIONAL | MLTCP_HOST_BIDIRECTIONAL)
 
 /* What a flow knows of the queue on its path, see mltcp_delay.h. Microseconds. */
@@ -132,8 +129,6 @@ struct mltcp_flow {
 	__u32 acks; /* since the flow was tagged */
 	/* what follows from it, decided at every MLTCP_STEPS-th of the burst */
 	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
-	__u32 free_gain; /* F while the queue is short, fixed point */
-	__u32 free_us; /* queueing delay below which that holds, microseconds; 0: never */
 	__u32 carry; /* fraction of an acknowledged segment not yet handed to the base */
 	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */
 	__u32 resume_ssthresh; /* slow-start threshold to have back after yielding; 0: not yielding */
@@ -162,7 +157,7 @@ struct mltcp_flow {
 	__u8 piece_count; /* how many of them there are */
 	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
 	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
-	__u8 flags; /* MLTCP_RARELY and those that follow it */
+	__u8 flags; /* MLTCP_BIDIRECTIONAL and those that follow it */
 	__u16 pad;
 	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
 	__u32 cwnd; /* segments */
