@@ -55,9 +55,6 @@
 /* The largest ACK, bytes of IP: IPv6's header, TCP's, its time stamps and three SACK blocks. */
 #define MLTCP_ACK_BYTES 112
 
-/* What a host receives and sends is counted at most that often. Nanoseconds. */
-#define MLTCP_HOST_AGAIN_NS 1000000
-
 /*
  * How many times the excess of the queueing delay a flow takes off its window: all flows that are
  * behind must make up for the one ahead, which keeps increasing.
@@ -71,7 +68,7 @@
  * The smallest window that an iteration begins with, segments: the loss of one of so many is told by
  * the others (RFC 5681, 3.2).
  */
-#define MLTCP_CWND_BEGIN 4
+#define MLTCP_CWND_BEGIN (2 * MLTCP_CWND_MIN)
 
 /* The ratio at which all of an iteration has been sent, but for a step and what learning rounds. */
 #define MLTCP_ALL_SENT (MLTCP_ONE - 2 * MLTCP_ONE / MLTCP_STEPS)
@@ -146,7 +143,7 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 	*f = (struct mltcp_flow){
 		.job = job,
 		.acked_bytes = acked_bytes,
-		.piece_kib = mltcp_kib(acked_bytes),
+		.gaps[0].kib = mltcp_kib(acked_bytes),
 		.retransmits = retransmits,
 		.gain = MLTCP_ONE,
 		.next_ns = MLTCP_NEVER,
@@ -167,10 +164,10 @@ static inline __u8 mltcp_was_idle(const struct mltcp_flow *f)
 	return f->send_ns > f->last_ns;
 }
 
-/* Does the present ACK, at now, open a new iteration? To be asked once per gap. */
-static inline __u8 mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now)
+/* Does the present ACK open a new iteration? To be asked once per gap. */
+static inline __u8 mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_params *p)
 {
-	return !f->iteration || mltcp_after_gap(f, p, now);
+	return !f->iteration || mltcp_after_gap(f, p);
 }
 
 /*
@@ -208,12 +205,13 @@ static inline __u32 mltcp_host_kib(__u64 octets, __u64 packets)
 }
 
 /*
- * Is what a host has received and sent to be counted again? The latest count may be of a later time
- * than the present ACK, which another processor has.
+ * Is what a host has received and sent to be counted again? No two iterations of a flow begin closer
+ * together than the shortest gap. The latest count may be of a later time than the present ACK, which
+ * another processor has.
  */
 static inline __u8 mltcp_host_is_due(__u64 counted_ns, __u64 now)
 {
-	return now >= counted_ns + MLTCP_HOST_AGAIN_NS;
+	return now >= counted_ns + MLTCP_GAP_MIN_NS;
 }
 
 /*

@@ -37,7 +37,7 @@ static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct
 static void mltcp_env_report(struct mltcp_env *env, const struct mltcp_flow *f);
 /* Bytes that the connection has received, ever. */
 static __u64 mltcp_env_received(const struct mltcp_env *env);
-/* What its host has received and sent, without loopback's; as old as MLTCP_HOST_AGAIN_NS at most. */
+/* What its host has received and sent, without loopback's; as old as MLTCP_GAP_MIN_NS at most. */
 static struct mltcp_host mltcp_env_host(const struct mltcp_env *env, __u64 now);
 /* Where what flows of the path share is kept, and the path's key; NULL: nowhere. */
 static __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 *key);
@@ -84,7 +84,7 @@ static inline void mltcp_step_decide(struct mltcp_env *env, struct mltcp_flow *f
 	const struct mltcp_params *p = mltcp_env_params(env, f, &mechanisms);
 	const __u64 *slot = mechanisms & MLTCP_YIELD ? mltcp_env_path(env, &key) : NULL;
 
-	if (mltcp_was_idle(f) && mltcp_is_boundary(f, p, now)) {
+	if (mltcp_was_idle(f) && mltcp_is_boundary(f, p)) {
 		mltcp_env_report(env, f);
 		mltcp_step_begin(env, f, p, mechanisms, now);
 	}

@@ -34,9 +34,8 @@
 	.slope = MLTCP_DEFAULT_SLOPE, .intercept = MLTCP_DEFAULT_INTERCEPT, \
 	.yield_min = MLTCP_DEFAULT_YIELD_MIN, .yield_max = MLTCP_DEFAULT_YIELD_MAX
 
-/* Confidence: what was just learned has this much, and as much is needed to act. */
-#define MLTCP_CONFIDENT 4
-#define MLTCP_CONFIDENCE_MAX 11
+/* Most confidence in what was learned. */
+#define MLTCP_CONFIDENCE_MAX 8
 
 /* Largest burst_bytes and gap_ns (an hour): no sum of them overflows. */
 #define MLTCP_TOTAL_MAX 0x7fffffffffffffffULL
@@ -85,8 +84,14 @@ struct mltcp_tag {
 	__u64 home; /* cookie of that namespace */
 };
 
-/* How many pieces of what was sent, between gaps, are kept to learn from. */
-#define MLTCP_PIECES 6
+/* How many gaps are kept to learn from. */
+#define MLTCP_GAPS 12
+
+/* A gap in which nothing was outstanding. */
+struct mltcp_gap {
+	__u32 kib; /* acknowledged in all when it came; wraps after 4 TiB */
+	__u32 us; /* its length, microseconds; 0: there was none */
+};
 
 /* Flags of a flow. */
 #define MLTCP_BIDIRECTIONAL 0x01 /* its connection receives much, too */
@@ -143,22 +148,14 @@ struct mltcp_flow {
 	__u32 iteration; /* from 1; 0 before the first ACK */
 	__u32 ratio; /* share of burst_bytes acknowledged at the latest step, at most MLTCP_ONE */
 	__u32 idle_us; /* the flow may yield for so long in this iteration */
-	/* learned, unless the job says it; sizes in KiB, running ones from 0 on again after 4 TiB */
-	__u32 total_kib; /* an iteration's; 0: not learned */
-	__u32 gap_us; /* usual length of the gaps that count, microseconds; 0: none seen */
-	__u32 inner_us; /* the longest gap since then that doesn't count */
-	__u32 piece_kib; /* acknowledged in all when the latest gap that counts came */
-	__u32 longer_us; /* the latest gap of a far longer kind; 0: none seen */
-	__u32 longer_ms; /* time of that one, milliseconds, wraps */
-	__u32 longer_kib; /* acknowledged in all at that one */
-	__u32 longer_size; /* between it and the one before it; 0: there was none */
-	__u32 pieces[MLTCP_PIECES]; /* sizes of the latest, the latest first */
-	__u8 piece_gaps[MLTCP_PIECES]; /* gaps after them, see mltcp_learn.h */
-	__u8 piece_count; /* how many of them there are */
-	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
+	/* learned, unless the job says it */
+	__u32 total_kib; /* an iteration's, KiB; 0: not learned */
+	__u32 gap_us; /* usual length of the gaps between iterations, microseconds; 0: none seen */
+	struct mltcp_gap gaps[MLTCP_GAPS]; /* the latest first, see mltcp_learn.h */
+	__u8 confidence; /* in what was learned; 0: it isn't used */
 	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
 	__u8 flags; /* MLTCP_BIDIRECTIONAL and those that follow it */
-	__u16 pad;
+	__u8 pad;
 	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
 	__u32 cwnd; /* segments */
 	__u32 srtt_us; /* microseconds */

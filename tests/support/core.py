@@ -25,7 +25,7 @@ void mltcp_reset(struct mltcp_flow *f, uint32_t job, uint64_t acked_bytes, uint3
 uint64_t mltcp_sent(const struct mltcp_flow *f);
 uint64_t mltcp_total(const struct mltcp_flow *f);
 uint8_t mltcp_was_idle(const struct mltcp_flow *f);
-uint8_t mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now);
+uint8_t mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_params *p);
 uint8_t mltcp_is_reported(const struct mltcp_flow *f, uint64_t default_gap_ns);
 void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now,
                  uint64_t received_bytes, const struct mltcp_host *host);

@@ -151,7 +151,6 @@ FIRST_BYTES |= {
     "5 GB bursts": 5_000_000_000,
     "40 GiB bursts": 40 << 30,
     "two_bursts_in_chunks": 3_000_000,
-    "two_equal_bursts": 3_000_000,
     "three_bursts": 3_100_000,
 }
 
@@ -198,13 +197,6 @@ def two_bursts_in_chunks(rng: random.Random) -> Iterator[Piece]:
     while True:
         yield from burst(rng, 1_000_000, gap_ms=160, pieces=20, inner_ms=3)
         yield from burst(rng, 2_000_000, gap_ms=90, pieces=40, inner_ms=3, first=False)
-
-
-@made
-def two_equal_bursts(rng: random.Random) -> Iterator[Piece]:
-    while True:
-        yield from burst(rng, 1_500_000, gap_ms=180)
-        yield from burst(rng, 1_500_000, gap_ms=90, first=False)
 
 
 @made

@@ -24,8 +24,8 @@ SCALE_INCREASE, YIELD, TRUSTED, MECHANISMS_DEFAULT = map(
     constant, ("SCALE_INCREASE", "YIELD", "TRUSTED", "MECHANISMS_DEFAULT")
 )
 
-CONFIDENT, CONFIDENCE_MAX = constant("CONFIDENT"), constant("CONFIDENCE_MAX")
-"""Of what a flow has learned: enough to act, and the most there is."""
+CONFIDENCE_MAX = constant("CONFIDENCE_MAX")
+"""Of what a flow has learned, the most there is. From 1 on it acts."""
 
 ANY_BIDIRECTIONAL = constant("ANY_BIDIRECTIONAL")
 """Flags of a flow towards which, or towards whose host, much comes."""

@@ -15,7 +15,6 @@ from mltcp_tools.kernel.backends.base import Flow, IterationEvent, Job
 from mltcp_tools.kernel.congestion_controls import NAMES
 from mltcp_tools.kernel.host.cc_sockets import Driven, driven
 from mltcp_tools.kernel.host.namespaces import process_name
-from mltcp_tools.kernel.native.uapi import CONFIDENCE_MAX, CONFIDENT
 
 _LAST = 2**32 - 1
 
@@ -44,7 +43,7 @@ class Untagged:
             for flow in flows
             if not flow.job_id
             and flow.cookie not in self._by_flow
-            and flow.confidence >= CONFIDENT / CONFIDENCE_MAX
+            and flow.confidence > 0
         ]
         held = owners(new)
         for flow in new:

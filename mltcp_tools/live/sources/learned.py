@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mltcp_tools.kernel.backends.base import Flow
-from mltcp_tools.kernel.native.uapi import CONFIDENCE_MAX, CONFIDENT
 from mltcp_tools.live.sources.metadata import Metadata
 
 
@@ -21,7 +20,7 @@ def learned_metadata(
 
     period_s, iterations: how long the job's iterations take, and how many were seen.
     """
-    sure = [each for each in flows if each.confidence >= CONFIDENT / CONFIDENCE_MAX]
+    sure = [each for each in flows if each.confidence > 0]
     if not sure or not period_s:
         return None
     busiest = max(sure, key=lambda flow: flow.learned_bytes)
