@@ -51,7 +51,7 @@ RULES = {
     "host receives": ("core", "__u8 host_receives = host &&", "__u8 host_receives = 0 &&"),
     "flow receives": ("core", "f->flags |= MLTCP_BIDIRECTIONAL;", ";"),
     "overrun": ("core", "!mltcp_overruns(sent, total) &&", ""),
-    "increase": ("core", "if (mechanisms & MLTCP_SCALE_INCREASE) {", "if (0) {"),
+    "increase": ("core", "if (mechanisms & MLTCP_SCALE_INCREASE)\n", "if (0)\n"),
     "yield": ("core", "if (mechanisms & MLTCP_YIELD)\n", "if (0)\n"),
     "several pieces": ("learn", "i <= MLTCP_GAPS / 4; i++", "i <= 1; i++"),
     "longer gaps": ("learn", "(gap_us / MLTCP_LONGER > f->gap_us &&", "(0 &&"),

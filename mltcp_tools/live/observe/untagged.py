@@ -41,9 +41,7 @@ class Untagged:
         new = [
             flow
             for flow in flows
-            if not flow.job_id
-            and flow.cookie not in self._by_flow
-            and flow.confidence > 0
+            if not flow.job_id and flow.cookie not in self._by_flow and flow.confidence > 0
         ]
         held = owners(new)
         for flow in new:
