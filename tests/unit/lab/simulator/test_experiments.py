@@ -198,7 +198,7 @@ def test_the_command(
     said = capsys.readouterr().err
     assert "testbed list" in said
     assert main(["simulate", "small.yaml", "--only", "x"]) == 2
-    assert "small.yaml is none" in capsys.readouterr().err
+    assert "small.yaml is an experiment" in capsys.readouterr().err
 
 
 MATRIX = """\
