@@ -53,8 +53,8 @@ from mltcp_tools.live.attach.targets import sockets_to_attach
     "congestion_control",
     type=click.Choice((*NAMES, OBSERVED)),
     default=RECOMMENDED,
-    help="Congestion control for the sockets (see `mltcp load --help`); observe: keep theirs, and"
-    f" only measure iterations.  [default: {RECOMMENDED}]",
+    help="Congestion control for the sockets (see `mltcp load --help`); observe: keep theirs"
+    f" (reno, cubic or dctcp), and only measure iterations.  [default: {RECOMMENDED}]",
 )
 @list_option(
     "--kind",
@@ -62,14 +62,14 @@ from mltcp_tools.live.attach.targets import sockets_to_attach
     allowed=(ALL, *KINDS),
     metavar="KIND,…",
     help=f"Kinds of connections to attach: {', '.join((ALL, *KINDS))}; `mltcp connections` shows"
-    " them.  [default: those that carry data]",
+    " them; store: PyTorch's rendezvous.  [default: those that carry data to other hosts]",
 )
 @backend_option
 @click.option(
     "--follow",
     is_flag=True,
     help="Keep running, and attach later connections and processes, too, until the last process"
-    " ends or Ctrl-C. Connections stay attached then.",
+    " ends. Ctrl-C ends it earlier, and leaves the connections attached.",
 )
 @click.option(
     "--move",

@@ -22,7 +22,8 @@ from mltcp_tools.kernel.native import requirements
         "mltcp load mltcp_cubic --backend bpf",
         then=f"NAME is one of {', '.join(NAMES)}; default: {', '.join(STANDARD)}. `mltcp` is the"
         " recommended one (on Reno); `mltcp_reno` and `mltcp_cubic` are the published algorithm."
-        " `mltcp_dctcp` needs ECN, `mltcp_int` a network with in-band telemetry.",
+        " `mltcp_dctcp` needs ECN, `mltcp_int` switches that report their queues in"
+        " packets (in-band telemetry).",
     )
 )
 @click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
@@ -31,8 +32,8 @@ from mltcp_tools.kernel.native import requirements
 @click.option(
     "--replace",
     is_flag=True,
-    help="Replace the loaded build by this tool's. Connections, jobs, tags and unnamed parameters"
-    " stay as they are.",
+    help="Replace the loaded build by this tool's. Connections, jobs and tags stay as they are, as"
+    " do parameters that aren't given here.",
 )
 @click.option(
     "--ensure",
@@ -54,7 +55,7 @@ def command(
     """Register the MLTCP congestion controls with the kernel, and show what is loaded.
 
     Programs can then select one with setsockopt(TCP_CONGESTION), and `mltcp attach` can switch
-    running jobs. Nothing else changes on this host. `mltcp unload` undoes it. The kernel module
+    running jobs. Loading itself changes no connection. `mltcp unload` undoes it. The kernel module
     always registers all congestion controls. Needs root.
     """
     given = {

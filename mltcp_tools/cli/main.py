@@ -51,7 +51,7 @@ EXIT_CODES = """\
   0    done
   1    failed while running
   2    wrong usage: an option, an input file or a run folder that can't be used
-  3    this host lacks a capability, a kernel feature or a tool
+  3    a privilege (run it as root), a kernel feature or a tool is missing
   4    a name is taken, or something is still in use
   130  interrupted"""
 ENVIRONMENT = """\
@@ -70,14 +70,14 @@ ENVIRONMENT = """\
 )
 @click.version_option(__version__, prog_name="mltcp", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Keep the network bursts of training jobs from colliding, using TCP congestion control.
+    """Move apart the network bursts of training jobs on one link, using TCP congestion control.
 
     \b
     Examples:
       mltcp simulate four-jobs                four jobs on one link, in virtual time, without root
       mltcp load                              register the MLTCP congestion controls
       mltcp attach train.py --job gpt2        switch the connections of running processes
-      mltcp trial --job gpt2                  measure whether it helps
+      mltcp trial --job gpt2 --job bert       measure whether it helps; name all jobs on the link
       mltcp unload --everything               remove all of MLTCP from this host
     """
 

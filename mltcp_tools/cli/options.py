@@ -147,7 +147,7 @@ def flow_options(of: str) -> Callable[..., Any]:
                 type=BURST,
                 metavar="auto|SIZE",
                 help=f"Bytes that {of} sends in one burst, such as 2.5MB; auto: learned, and the"
-                " flow behaves as its base until then.  [default: auto]",
+                " flow behaves as its base, such as Reno, until then.  [default: auto]",
             ),
             click.option(
                 "--gap",
@@ -160,8 +160,8 @@ def flow_options(of: str) -> Callable[..., Any]:
             click.option(
                 "--slope",
                 type=click.FloatRange(0, GAIN_MAX),
-                help="Slope of F, the factor of a flow's increase: F = slope * (share of the burst"
-                f" sent) + intercept.  [default: {JobParams.slope}]",
+                help="Slope of F, which multiplies the growth of a flow's congestion window: F ="
+                f" slope * (share of the burst sent) + intercept.  [default: {JobParams.slope}]",
             ),
             click.option(
                 "--intercept",
@@ -208,7 +208,7 @@ backend_option = shown_option(
     "--backend",
     type=click.Choice((AUTO, *BACKENDS)),
     default=AUTO,
-    help="Kernel part to use: the eBPF programs (bpf) or the kernel module (kmod). auto: the loaded"
+    help="Implementation to use: eBPF programs (bpf) or kernel module (kmod). auto: the loaded"
     " one, else the module if it is installed for this kernel, else eBPF.",
 )
 
