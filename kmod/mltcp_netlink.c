@@ -145,43 +145,6 @@ static int mltcp_nl_job_set(struct sk_buff *request, struct genl_info *info)
 			     trusted, info->extack);
 }
 
-static int mltcp_nl_job_get(struct sk_buff *request, struct genl_info *info)
-{
-	struct mltcp_job job;
-	struct sk_buff *skb;
-	void *header;
-	u32 id, wanted;
-
-	if (!has(info, MLTCP_A_JOB_ID, "the job's id is missing"))
-		return -EINVAL;
-	wanted = nla_get_u32(info->attrs[MLTCP_A_JOB_ID]);
-	id = wanted;
-	if (!mltcp_job_next(genl_info_net(info), &id, &job) || id != wanted) {
-		GENL_SET_ERR_MSG(info, "there is no such job");
-		return -ENOENT;
-	}
-	skb = genlmsg_new(NLMSG_GOODSIZE, GFP_KERNEL);
-	if (!skb)
-		return -ENOMEM;
-	header = genlmsg_put_reply(skb, info, &mltcp_family, 0, MLTCP_CMD_JOB_GET);
-	if (!header || mltcp_put_job(skb, id, &job)) {
-		nlmsg_free(skb);
-		return -EMSGSIZE;
-	}
-	genlmsg_end(skb, header);
-	return genlmsg_reply(skb, info);
-}
-
-/* All or nothing: the policy can't tell a dump from a request for one job. */
-static int mltcp_nl_job_dump_start(struct netlink_callback *cb)
-{
-	if (nlmsg_attrlen(cb->nlh, GENL_HDRLEN)) {
-		NL_SET_ERR_MSG(cb->extack, "a dump of the jobs takes no attribute");
-		return -EINVAL;
-	}
-	return 0;
-}
-
 /* A message of a dump. */
 struct part {
 	struct sk_buff *skb;
@@ -456,11 +419,9 @@ static const struct genl_ops mltcp_ops[] = {
 	},
 	{
 		.cmd = MLTCP_CMD_JOB_GET,
-		.doit = mltcp_nl_job_get,
-		.start = mltcp_nl_job_dump_start,
 		.dumpit = mltcp_nl_job_dump,
-		.policy = job_policy,
-		.maxattr = ARRAY_SIZE(job_policy) - 1,
+		.policy = no_policy,
+		.maxattr = ARRAY_SIZE(no_policy) - 1,
 	},
 	{
 		.cmd = MLTCP_CMD_JOB_DEL,

@@ -3,20 +3,17 @@
  * Rules: flows of a cgroup's processes belong to a job from their first data on, without a look at
  * any process. A socket is of the cgroup in which it was made, a peer's connection of its listener's.
  *
- * A rule stands as long as the netlink socket through which it came, so that none outlives who set
- * it; and no longer than its cgroup and its job. A flow takes its rule where it begins, and where
+ * A rule stands as long as the netlink socket through which it came, so that none outlives its owner,
+ * and no longer than its job. A rule whose cgroup has ended, which the kernel tells nobody, is dropped
+ * where rules change or are listed: its owner lists them now and then. A flow takes its rule where it begins, and where
  * it begins to send after the rules have changed; with an ACK only where it had no memory before.
  */
 #include <linux/cgroup.h>
 #include <linux/hashtable.h>
 #include <linux/netlink.h>
-#include <linux/workqueue.h>
 #include "mltcp.h"
 
 #define RULE_BITS 8
-
-/* A rule whose cgroup has ended, which nobody tells us, goes so much later, or when its CPU next wakes. */
-#define REAP (10 * HZ)
 
 struct mltcp_rule {
 	struct hlist_node node; /* found under RCU */
@@ -33,11 +30,8 @@ struct mltcp_rule {
 static DEFINE_MUTEX(rule_lock); /* to change rules */
 static DEFINE_HASHTABLE(rules, RULE_BITS);
 static u32 rule_count; /* changed under the lock, read without */
-static u64 rules_added; /* so many ever */
 u32 mltcp_rules_changes; /* likewise; wraps */
-
-static void reap(struct work_struct *work);
-static DECLARE_DEFERRABLE_WORK(reaper, reap);
+static u64 rules_added; /* so many ever */
 
 /* Flows look anew from now on. After the change, so that none keeps what was before. */
 static void tell_flows(void)
@@ -45,51 +39,20 @@ static void tell_flows(void)
 	smp_store_release(&mltcp_rules_changes, mltcp_rules_changes + 1);
 }
 
-#ifdef CONFIG_SOCK_CGROUP_DATA
-static struct cgroup *cgroup_of(int fd)
-{
-	return cgroup_get_from_fd(fd);
-}
-
-static void let_go(struct cgroup *cgroup)
-{
-	cgroup_put(cgroup);
-}
-
-static bool is_online(const struct cgroup *cgroup)
-{
-	return READ_ONCE(cgroup->self.flags) & CSS_ONLINE;
-}
-#else
-/* Sockets have no cgroups here, or there are none, so there are no rules. */
-static struct cgroup *cgroup_of(int fd)
-{
-	return ERR_PTR(-EOPNOTSUPP);
-}
-
-static void let_go(struct cgroup *cgroup)
-{
-}
-
-static bool is_online(const struct cgroup *cgroup)
-{
-	return false;
-}
-#endif
-
 /* With the lock held. Flows that follow the rule have references of their own to the job. */
 static void drop(struct mltcp_rule *rule)
 {
 	hash_del_rcu(&rule->node);
 	WRITE_ONCE(rule_count, rule_count - 1);
-	let_go(rule->cgroup);
+	cgroup_put(rule->cgroup);
 	mltcp_job_put(rule->job);
 	kfree_rcu(rule, rcu);
 }
 
 static bool is_over(const struct mltcp_rule *rule)
 {
-	return !is_online(rule->cgroup) || !rcu_access_pointer(rule->job->data);
+	return !(READ_ONCE(rule->cgroup->self.flags) & CSS_ONLINE) ||
+	       !rcu_access_pointer(rule->job->data);
 }
 
 /* Drop the rules that are over, and those of a netlink socket, if net isn't NULL. */
@@ -112,15 +75,6 @@ static void drop_some(const struct net *net, u32 portid)
 		tell_flows();
 }
 
-static void reap(struct work_struct *work)
-{
-	mutex_lock(&rule_lock);
-	drop_some(NULL, 0);
-	if (rule_count)
-		schedule_delayed_work(&reaper, REAP);
-	mutex_unlock(&rule_lock);
-}
-
 void mltcp_rules_reap(void)
 {
 	if (!READ_ONCE(rule_count))
@@ -139,7 +93,6 @@ static struct mltcp_rule *find(u64 id)
 	return NULL;
 }
 
-#ifdef CONFIG_SOCK_CGROUP_DATA
 static bool is_left_alone(const struct sock *sk, const struct mltcp_rule_ports *ports)
 {
 	u16 local = inet_sk(sk)->inet_num, remote = ntohs(sk->sk_dport);
@@ -172,12 +125,6 @@ struct mltcp_job_ref *mltcp_rules_job(const struct sock *sk)
 	rcu_read_unlock();
 	return job;
 }
-#else
-struct mltcp_job_ref *mltcp_rules_job(const struct sock *sk)
-{
-	return NULL;
-}
-#endif
 
 /* With the lock held, of the present rule for the cgroup, which may be NULL. */
 static int may_add(const struct mltcp_rule *old, struct netlink_ext_ack *extack)
@@ -197,7 +144,7 @@ int mltcp_rule_set(int fd, struct mltcp_job_ref *job, const struct mltcp_rule_po
 	rule = kzalloc(sizeof(*rule), GFP_KERNEL_ACCOUNT);
 	if (!rule)
 		return -ENOMEM;
-	rule->cgroup = cgroup_of(fd);
+	rule->cgroup = cgroup_get_from_fd(fd);
 	if (IS_ERR(rule->cgroup)) {
 		NL_SET_ERR_MSG(extack,
 			       "the descriptor is not of the folder of a cgroup of version 2");
@@ -222,13 +169,12 @@ int mltcp_rule_set(int fd, struct mltcp_job_ref *job, const struct mltcp_rule_po
 	hash_add_rcu(rules, &rule->node, rule->id);
 	WRITE_ONCE(rule_count, rule_count + 1);
 	tell_flows();
-	schedule_delayed_work(&reaper, REAP);
 	mutex_unlock(&rule_lock);
 	return 0;
 
 unlock:
 	mutex_unlock(&rule_lock);
-	let_go(rule->cgroup);
+	cgroup_put(rule->cgroup);
 free:
 	kfree(rule);
 	return err;
@@ -248,18 +194,13 @@ int mltcp_rule_delete(u64 id)
 	return rule ? 0 : -ENOENT;
 }
 
-/* Jobs of other namespaces have ids that say nothing here. */
-static bool is_listed(const struct mltcp_rule *rule, const struct net *net)
-{
-	return !is_over(rule) && rule->job->net == net;
-}
-
 void mltcp_rules_tell(const struct net *net, struct mltcp_place *at, mltcp_tell_rule *tell,
 		      void *to)
 {
 	struct mltcp_rule *rule;
 
 	mutex_lock(&rule_lock);
+	drop_some(NULL, 0);
 	for (; at->list < HASH_SIZE(rules); at->list++, at->number = 0) {
 		hlist_for_each_entry (rule, &rules[at->list], node) {
 			struct mltcp_rule_record record = {
@@ -268,7 +209,8 @@ void mltcp_rules_tell(const struct net *net, struct mltcp_place *at, mltcp_tell_
 				.ports = rule->ports,
 			};
 
-			if ((at->number && rule->number >= at->number) || !is_listed(rule, net))
+			/* Jobs of other namespaces have ids that say nothing here. */
+			if ((at->number && rule->number >= at->number) || rule->job->net != net)
 				continue;
 			if (!tell(to, &record))
 				goto unlock;
@@ -308,7 +250,6 @@ void mltcp_rules_exit(void)
 	int bucket;
 
 	netlink_unregister_notifier(&socket_notifier);
-	cancel_delayed_work_sync(&reaper);
 	mutex_lock(&rule_lock);
 	hash_for_each_safe(rules, bucket, next, rule, node) drop(rule);
 	mutex_unlock(&rule_lock);

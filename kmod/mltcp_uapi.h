@@ -216,7 +216,7 @@ enum mltcp_cmd {
 	MLTCP_CMD_UNSPEC,
 	MLTCP_CMD_STATUS_GET, /* do: what the module is and has */
 	MLTCP_CMD_JOB_SET, /* do: create the job, or replace its parameters */
-	MLTCP_CMD_JOB_GET, /* do: one job; dump: all jobs of the namespace */
+	MLTCP_CMD_JOB_GET, /* dump: the jobs of the namespace */
 	MLTCP_CMD_JOB_DEL, /* do */
 	MLTCP_CMD_TAG, /* do: give the socket behind MLTCP_A_FD to the job MLTCP_A_JOB_ID */
 	MLTCP_CMD_UNTAG, /* do: take the tag of the socket behind MLTCP_A_FD off */

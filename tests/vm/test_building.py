@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,11 +13,6 @@ from vms import kernels
 from vms.common import CHECKOUT
 
 (SUITE,) = QUICK
-
-OF_CGROUPS = (
-    r"CONFIG_(?:\w*CGROUP\w*|MEMCG\w*|CPUSETS\w*|FAIR_GROUP_SCHED|CFS_BANDWIDTH|UCLAMP_TASK_GROUP)"
-)
-
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
@@ -40,15 +34,6 @@ def test_the_compiler_and_sparse_find_nothing(copy: Path) -> None:
     if not shutil.which("sparse"):
         pytest.skip("sparse is not installed; run scripts/setup --dev")
     make(copy, "check")
-
-
-def test_a_kernel_without_cgroups_has_the_module_without_rules(copy: Path) -> None:
-    """As far as headers tell: those of a kernel with cgroups, whose options are taken back."""
-    found = sorted(set(re.findall(OF_CGROUPS, kernels.require(SUITE).config.read_text())))
-    assert "CONFIG_SOCK_CGROUP_DATA" in found
-    without = copy / "without.h"
-    without.write_text("".join(f"#undef {name}\n" for name in found))
-    make(copy, "module", f"KCFLAGS=-Werror -include {without}", "KBUILD_MODPOST_WARN=1")
 
 
 def test_module_fits_kernels_with_the_patch_of_bbr3(copy: Path) -> None:

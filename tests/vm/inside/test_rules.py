@@ -231,6 +231,7 @@ def test_a_cgroup_that_has_ended_is_let_go(client: Client) -> None:
     before = dying()
     with cgroup("let-go") as (_, folder):
         client.set_rule(folder, 1)
+    assert client.rules() == {}
     deadline = time.monotonic() + GONE_S
     while dying() > before:
         assert time.monotonic() < deadline

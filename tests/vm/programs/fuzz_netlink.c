@@ -255,7 +255,6 @@ static void put_wanted(struct request *r)
 	case MLTCP_CMD_RULE_DEL:
 		put_cgroup(r);
 		break;
-	case MLTCP_CMD_JOB_GET:
 	case MLTCP_CMD_JOB_DEL:
 		put_id(r);
 	}
