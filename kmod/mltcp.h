@@ -101,16 +101,12 @@ struct mltcp_variant {
 	int lacks_room; /* 1: it was seen to write there, so no flow gets one */
 	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
 	const struct tcp_congestion_ops *base;
-	const struct tcp_congestion_ops
-		*base_without_ecn; /* what it left in charge; NULL: as yet none */
 	struct tcp_congestion_ops ops; /* registered */
-	struct tcp_congestion_ops
-		ops_without_ecn; /* for a base that found no ECN on a connection */
 };
 
 /* State of one flow. The private area that its base doesn't use ends in a pointer to it. */
 struct mltcp_sock {
-	const struct tcp_congestion_ops *base; /* what the base's init left in charge */
+	const struct tcp_congestion_ops *base;
 	u8 variant; /* its number, see mltcp_variant_at() */
 	bool by_hand; /* tagged, or untagged, by its socket: rules say nothing then */
 	u32 rules_seen; /* mltcp_rules_changes when the rules were looked at */
@@ -194,13 +190,10 @@ static inline const struct mltcp_variant *mltcp_variant_at(u8 number)
 	return &mltcp_variants[number];
 }
 
-/* Whose operations act on a socket with one of ours. */
-static inline const struct tcp_congestion_ops *mltcp_base_of(const struct sock *sk,
-							     const struct mltcp_variant *variant)
+/* The one that drives a socket, where one of ours does. */
+static inline struct mltcp_variant *mltcp_variant_of_socket(const struct sock *sk)
 {
-	return inet_csk(sk)->icsk_ca_ops != &variant->ops_without_ecn
-		       ? variant->base
-		       : READ_ONCE(variant->base_without_ecn);
+	return mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 }
 
 /* mltcp_cc.c */

@@ -54,9 +54,8 @@ static u64 acked_bytes(const struct sock *sk)
 
 static void mltcp_release(struct sock *sk)
 {
-	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+	const struct tcp_congestion_ops *base = mltcp_variant_of_socket(sk)->base;
 	struct mltcp_sock *ms = mltcp_state(sk);
-	const struct tcp_congestion_ops *base = ms ? ms->base : mltcp_base_of(sk, variant);
 	bool started = mltcp_is_started(sk);
 
 	if (ms) {
@@ -69,8 +68,6 @@ static void mltcp_release(struct sock *sk)
 		memset(mltcp_private(sk), 0, sizeof(struct mltcp_private));
 	if (ms)
 		mltcp_flow_free(ms);
-	/* Should it connect again, it asks for ECN again. */
-	WRITE_ONCE(inet_csk(sk)->icsk_ca_ops, &variant->ops);
 }
 
 static u32 mltcp_ssthresh(struct sock *sk)
@@ -382,8 +379,7 @@ static u32 mltcp_sndbuf_expand(struct sock *sk)
 
 /*
  * For `ss -i`. Called without the socket's lock, while the socket may be taking another
- * congestion control, so the private area isn't ours to trust here. A base that stepped aside
- * for want of ECN would report what doesn't act: ops_without_ecn lacks this operation.
+ * congestion control, so the private area isn't ours to trust here.
  */
 static size_t mltcp_get_info(struct sock *sk, u32 ext, int *attr, union tcp_cc_info *info)
 {

@@ -31,21 +31,19 @@ static void set_private(struct sock *sk, unsigned long word, unsigned long is)
 }
 
 /*
- * dctcp without ECN puts other operations in its place, which its own module owns. Ours must
- * stay, for the modules' reference counts, and must not ask for ECN then.
+ * dctcp without ECN puts operations of its own on Reno in its place, which its own module owns. Ours
+ * on Reno take it instead: the modules' reference counts stay right, and the socket has a name by
+ * which it can be chosen again.
  */
 static void init_base(struct sock *sk, struct mltcp_variant *variant)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
 
-	/* A socket that connects again: this connection may have ECN. */
-	WRITE_ONCE(icsk->icsk_ca_ops, &variant->ops);
 	if (variant->base->init)
 		variant->base->init(sk);
 	if (icsk->icsk_ca_ops == &variant->ops)
 		return;
-	WRITE_ONCE(variant->base_without_ecn, icsk->icsk_ca_ops);
-	WRITE_ONCE(icsk->icsk_ca_ops, &variant->ops_without_ecn);
+	WRITE_ONCE(icsk->icsk_ca_ops, &mltcp_variants->ops);
 	INET_ECN_dontxmit(sk);
 }
 
@@ -57,8 +55,9 @@ static void give_up(struct mltcp_variant *variant)
 			variant->name, variant->base_name);
 }
 
-static void make_state(struct sock *sk, const struct mltcp_variant *variant)
+static void make_state(struct sock *sk)
 {
+	const struct mltcp_variant *variant = mltcp_variant_of_socket(sk);
 	struct mltcp_sock *ms = mltcp_flow_new(sk, variant);
 
 	if (!ms) {
@@ -66,7 +65,7 @@ static void make_state(struct sock *sk, const struct mltcp_variant *variant)
 		set_private(sk, jiffies + AGAIN, MLTCP_LACKS_MEMORY);
 		return;
 	}
-	ms->base = mltcp_base_of(sk, variant);
+	ms->base = variant->base;
 	set_private(sk, (unsigned long)ms, MLTCP_HAS_STATE);
 }
 
@@ -89,7 +88,7 @@ static void start(struct sock *sk, struct mltcp_variant *variant)
 		give_up(variant);
 		return;
 	}
-	make_state(sk, variant);
+	make_state(sk);
 }
 
 /*
@@ -116,23 +115,23 @@ static bool is_overwritten(struct sock *sk, struct mltcp_variant *variant)
 
 const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk)
 {
-	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+	struct mltcp_variant *variant = mltcp_variant_of_socket(sk);
 
 	if (mltcp_is_started(sk)) {
 		if (time_after_eq(jiffies, mltcp_private(sk)->word))
-			make_state(sk, variant);
-		return mltcp_base_of(sk, variant);
+			make_state(sk);
+		return variant->base;
 	}
 	if (1 << sk->sk_state & WITHOUT || !inet_csk(sk)->icsk_ca_initialized)
 		return NULL;
 	if (!READ_ONCE(variant->lacks_room) && !is_overwritten(sk, variant))
 		start(sk, variant);
-	return mltcp_base_of(sk, variant);
+	return mltcp_variant_of_socket(sk)->base;
 }
 
 void mltcp_start(struct sock *sk)
 {
-	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+	struct mltcp_variant *variant = mltcp_variant_of_socket(sk);
 
 	if (!mltcp_is_started(sk) &&
 	    (!(1 << sk->sk_state & WITHOUT) || READ_ONCE(variant->lacks_room)))
@@ -141,7 +140,7 @@ void mltcp_start(struct sock *sk)
 
 bool mltcp_has_begun_bare(struct sock *sk)
 {
-	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+	struct mltcp_variant *variant = mltcp_variant_of_socket(sk);
 
 	/* Nothing was begun, or overwritten, where the kernel never called init. */
 	return (inet_csk(sk)->icsk_ca_initialized && is_overwritten(sk, variant)) ||

@@ -68,10 +68,6 @@ static void __init wrap(struct mltcp_variant *variant)
 		ops->get_info = NULL;
 	strscpy(ops->name, variant->name, sizeof(ops->name));
 	ops->flags = variant->flags | (base->flags & ~TCP_CONG_NON_RESTRICTED);
-
-	variant->ops_without_ecn = *ops;
-	variant->ops_without_ecn.flags &= ~TCP_CONG_NEEDS_ECN;
-	variant->ops_without_ecn.get_info = NULL;
 }
 
 static int __init add(struct mltcp_variant *variant)
@@ -91,6 +87,12 @@ static int __init add(struct mltcp_variant *variant)
 		err = -EOPNOTSUPP;
 		goto release;
 	}
+	if (base->flags & TCP_CONG_NEEDS_ECN && !mltcp_variants->holder) {
+		pr_warn("no %s: its connections without ECN need %s\n", variant->name,
+			mltcp_variants->name);
+		err = -EOPNOTSUPP;
+		goto release;
+	}
 	if (base->owner == BPF_MODULE_OWNER) {
 		pr_warn("no %s: %s is an eBPF program here\n", variant->name, variant->base_name);
 		err = -EOPNOTSUPP;
@@ -103,7 +105,6 @@ static int __init add(struct mltcp_variant *variant)
 		pr_warn("no %s: the name is taken or refused (%d)\n", variant->name, err);
 		goto release;
 	}
-	variant->ops_without_ecn.key = variant->ops.key;
 	variant->holder = holder;
 	return 0;
 

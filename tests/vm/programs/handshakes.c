@@ -139,31 +139,6 @@ static void crossed_syns(void)
 	await_no_flows();
 }
 
-/* A connection without ECN, and then another one of the same socket: it asks for ECN again. */
-static void connects_again(void)
-{
-	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
-	struct sockaddr_in to = peer_address(&peer);
-	struct segment syn;
-	int fd = connecting("mltcp_dctcp", NULL, &syn);
-
-	if ((syn.flags & (TH_ECE | TH_CWR)) != (TH_ECE | TH_CWR))
-		fail("the first SYN doesn't ask for ECN");
-	peer_says(&peer, TH_SYN | TH_ACK, syn.sequence + 1, 0, 0);
-	await_state(fd, TCP_ESTABLISHED);
-	if (tag(&g, fd, 1))
-		fail("can't be tagged");
-	if (connect(fd, &nobody, sizeof(nobody)))
-		fail("disconnect: %s", strerror(errno));
-	await_no_flows();
-	if (!connect(fd, (void *)&to, sizeof(to)) || errno != EINPROGRESS)
-		fail("connect: %s", strerror(errno));
-	hear(&syn, TH_SYN);
-	if ((syn.flags & (TH_ECE | TH_CWR)) != (TH_ECE | TH_CWR))
-		fail("the second SYN doesn't ask for ECN");
-	close(fd);
-}
-
 /*
  * DCTCP tells its peer of each mark, and of no more: where a data segment came without a mark, its
  * acknowledgement says nothing, though the peer hasn't reduced its window (RFC 8257, 3.2).
@@ -216,7 +191,6 @@ static const struct {
 	void (*run)(void);
 } scenarios[] = {
 	{"crossed-syns", crossed_syns},
-	{"connects-again", connects_again},
 	{"receives-only", receives_only},
 };
 
@@ -238,6 +212,6 @@ int main(int argc, char **argv)
 		scenarios[i].run();
 		return 0;
 	}
-	fprintf(stderr, "Usage: handshakes crossed-syns|connects-again|receives-only\n");
+	fprintf(stderr, "Usage: handshakes crossed-syns|receives-only\n");
 	return 2;
 }
