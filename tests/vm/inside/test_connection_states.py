@@ -90,14 +90,14 @@ def test_choosing_the_same_name_again_changes_nothing(
         name = chosen(sender)
         choose(sender, name)
         assert client.flows() == [before]
-        in_child(lambda: as_nobody(sender, name))
+
+        def as_nobody() -> None:
+            os.setuid(NOBODY)
+            choose(sender, name)
+
+        in_child(as_nobody)
         assert client.flows() == [before]
     assert gone(client)
-
-
-def as_nobody(sender: socket.socket, name: str) -> None:
-    os.setuid(NOBODY)
-    choose(sender, name)
 
 
 def test_switching_while_it_connects() -> None:
