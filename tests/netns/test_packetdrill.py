@@ -73,7 +73,7 @@ def job_of(backend: Backend, name: str, params: JobParams | None) -> Iterator[Pa
 
 
 def same(_: Path, base: Outcome, own: Outcome) -> bool:
-    """Where both were late, as far as they came before."""
+    """The traces as far as both came, if both were late."""
     late = base.late and own.late
     pairs = list(zip(base.acks, own.acks, strict=False))
     return base == own or (late and all(agree(a, b, len(a)) for a, b in pairs))
