@@ -433,7 +433,7 @@ def test_what_is_chosen_before_its_peer_refuses_ecn_claims_none(backend: Backend
         with refused() as peer:
             exchange(sender, peer)
             assert claims_ecn(sender) is False
-            assert chosen(sender) == {"kmod": NAME, "bpf": "mltcp"}[backend.name]
+            assert chosen(sender) == "mltcp"
 
 
 @pytest.mark.parametrize("name", [NAME, "dctcp"])
