@@ -14,6 +14,7 @@ from vms.common import CHECKOUT
 
 (SUITE,) = QUICK
 
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The module's sources."""
