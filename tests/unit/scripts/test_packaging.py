@@ -66,12 +66,16 @@ def test_dkms_conf_has_the_version_and_the_modules_name(tree: Path) -> None:
 KERNEL = {
     "Makefile": "modules: $(patsubst %,$(M)/%,$(shell sed -n 's/obj-m += //p' $(M)/Kbuild))\n"
     "%.o: %.c\n\tgcc -c $(KCFLAGS) -Iinclude $< -o $@\n",
+    "include/linux/cgroup.h": """
+        struct sock_cgroup_data { struct cgroup *cgroup; };
+        struct cgroup *sock_cgroup_ptr(struct sock_cgroup_data *data);
+    """,
     "include/linux/net.h": """
         typedef unsigned char u8; typedef unsigned int u32; typedef unsigned long size_t;
         #define __used __attribute__((used))
         typedef struct { void *at; } sockptr_t;
         #define KERNEL_SOCKPTR(to) ((sockptr_t){ to })
-        struct socket; struct sock;
+        struct socket; struct sock { struct sock_cgroup_data sk_cgrp_data; };
         struct proto_ops { int (*setsockopt)(struct socket *, int, int, sockptr_t, unsigned int); };
         struct socket { struct proto_ops *ops; };
     """,
