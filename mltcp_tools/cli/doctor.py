@@ -19,8 +19,8 @@ from mltcp_tools.doctor import Diagnosis, diagnose, peer
     epilog=examples(
         "mltcp doctor",
         "mltcp doctor --peer node2",
-        then="Exit code 0: one of the two backends and the testbed can work here, or, with --peer,"
-        " the hosts reach each other and have the same version; 3: not so.",
+        then="Exit code 0: one of the two backends can work here (whatever the testbed lacks), or,"
+        " with --peer, the hosts reach each other and have the same version; 3: not so.",
     )
 )
 @click.option(
