@@ -310,6 +310,27 @@ int list_held(struct bpf_iter__task_file *ctx)
 	return 0;
 }
 
+/* Are both ends on this host, so that the connection shares no link? */
+static __always_inline int stays_here(const struct bpf_sock_ops *ctx)
+{
+	__u32 remote = ctx->remote_ip4, differs = 0;
+	int i;
+
+	if (ctx->family == AF_INET) {
+		differs = remote ^ ctx->local_ip4;
+	} else {
+		/* Of four bytes each: the verifier takes no longer reads, which comparing becomes. */
+#pragma unroll
+		for (i = 0; i < 4; i++)
+			differs |= ctx->remote_ip6[i] ^ ctx->local_ip6[i];
+		if (ctx->remote_ip6[0] || ctx->remote_ip6[1] ||
+		    ctx->remote_ip6[2] != __builtin_bswap32(0xffff))
+			return !differs;
+		remote = ctx->remote_ip6[3]; /* IPv4's */
+	}
+	return !differs || __builtin_bswap32(remote) >> 24 == 127;
+}
+
 /* Is the connection one of those that the rule leaves alone? */
 static __always_inline int is_left_alone(const struct bpf_sock_ops *ctx,
 					 const struct mltcp_rule *rule)
@@ -317,7 +338,8 @@ static __always_inline int is_left_alone(const struct bpf_sock_ops *ctx,
 	__u32 local = ctx->local_port, remote = __builtin_bswap32(ctx->remote_port);
 	int i;
 
-	if (local < rule->lowest_port || remote < rule->lowest_port)
+	if (local < rule->lowest_port || remote < rule->lowest_port ||
+	    (!rule->stays_here && stays_here(ctx)))
 		return 1;
 #pragma unroll
 	for (i = 0; i < MLTCP_PORTS; i++) {

@@ -84,7 +84,7 @@ struct mltcp_choice {
 
 /*
  * What becomes of a cgroup's new connections. Those with a port below `lowest_port`, or with one of
- * `ports`, are left alone. Written by user space only.
+ * `ports`, or between this host's own addresses are left alone. Written by user space only.
  */
 struct mltcp_rule {
 	struct mltcp_tag tag; /* job 0: nothing */
@@ -92,6 +92,7 @@ struct mltcp_rule {
 	struct mltcp_choice choices[MLTCP_CHOICES];
 	__u32 lowest_port;
 	__u32 ports[MLTCP_PORTS]; /* 0: none */
+	__u32 stays_here; /* 1: those within this host are taken, too */
 };
 
 #endif

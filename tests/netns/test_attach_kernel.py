@@ -253,6 +253,22 @@ def test_ports_that_are_left_alone(backend: Backend, cgroup: Path) -> None:
         detach(job="seven")
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "::1", "::ffff:127.0.1.1"])
+def test_connections_within_the_host_are_left_unless_told(
+    backend: Backend, cgroup: Path, address: str
+) -> None:
+    with (
+        holder(1, address, through=within(cgroup)) as inside,
+        catching(backend, {cgroup: Catch(JOB.id, "mltcp", stays_here=False)}) as catcher,
+    ):
+        inside.ask("connect")
+        assert inside.ccs() == [FIRST_CC] * 2
+        catcher.set({cgroup: Catch(JOB.id, "mltcp")})
+        inside.ask("connect")
+        assert inside.ccs() == [FIRST_CC] * 2 + ["mltcp"]
+        detach(job="seven")
+
+
 @pytest.mark.parametrize("name", ["mltcp", "mltcp_reno"])
 def test_a_cgroup_that_is_made_again_is_caught_again(
     backend: Backend, cgroup: Path, name: str

@@ -20,7 +20,7 @@ from mltcp_tools.kernel.native.bpf_maps import CGROUP_SOCK_OPS
 from mltcp_tools.kernel.native.libbpf import BpfError
 from mltcp_tools.kernel.native.uapi import RULE_PORTS
 
-RULE = struct.Struct(f"=IIQ16s{32 * CHOICES}sI{RULE_PORTS}I4x")  # struct mltcp_rule
+RULE = struct.Struct(f"=IIQ16s{32 * CHOICES}sI{RULE_PORTS}II")  # struct mltcp_rule
 CATCHING = "catch_new"
 """The name of the program on each cgroup."""
 
@@ -39,6 +39,7 @@ def packed(rule: Catch, home: Home) -> bytes:
         b"".join(pairs),
         rule.lowest_port,
         *rule.padded_ports,
+        rule.stays_here,
     )
 
 

@@ -28,7 +28,8 @@ class Catch:
 
     name: the congestion control that they get; empty: the one that `choices` has for what they run,
     and none where it has none; at most CHOICES of them. lowest_port, ports: connections with a port
-    below, or with one of these, are left alone; at most RULE_PORTS of them.
+    below, or with one of these, are left alone; at most RULE_PORTS of them. stays_here: whether
+    connections within this host are taken, too (the module takes them in any case).
     """
 
     job: int
@@ -36,6 +37,7 @@ class Catch:
     choices: Mapping[str, str] = field(default_factory=dict)
     lowest_port: int = 0
     ports: tuple[int, ...] = ()
+    stays_here: bool = True
 
     def __post_init__(self) -> None:
         if len(self.ports) > RULE_PORTS:

@@ -194,6 +194,7 @@ def _catch(own: list[Watched]) -> Catch:
         choices=_observers() if observes else {},
         lowest_port=lowest,
         ports=tuple(ports)[:RULE_PORTS],
+        stays_here=ALL in rule.kinds,
     )
 
 
