@@ -143,7 +143,8 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 	*f = (struct mltcp_flow){
 		.job = job,
 		.acked_bytes = acked_bytes,
-		.gaps[0].kib = mltcp_kib(acked_bytes),
+		/* Before its first byte a flow was silent: two bursts are enough to learn. */
+		.gaps[0] = {.kib = mltcp_kib(acked_bytes), .us = MLTCP_GAP_MAX_NS / 1000},
 		.retransmits = retransmits,
 		.gain = MLTCP_ONE,
 		.next_ns = MLTCP_NEVER,
