@@ -76,7 +76,7 @@ def read_log(path: Path) -> Log:
     jobs.sort(key=lambda job: (job.submitted_s, job.start_s, job.name))
     models = models_of(job.name for job in jobs)
     jobs = [replace(job, model=job.model or models[job.name]) for job in jobs]
-    sentences = (*_unlisted(jobs), *(f"{counted(n, 'job')} {what}" for what, n in notes.items()))
+    sentences = (*_requeued(jobs), *(f"{counted(n, 'job')} {what}" for what, n in notes.items()))
     whole = tuple(_told_apart(jobs))
     return Log(whole, (len(parts), sum(parts)), dict(left_out), sentences)
 
@@ -113,11 +113,13 @@ def _require_near(path: Path, jobs: Sequence[LoggedJob]) -> None:
         )
 
 
-def _unlisted(jobs: Sequence[LoggedJob]) -> tuple[str, ...]:
-    """A sentence where jobs were queued again and the log has no earlier run of any."""
+def _requeued(jobs: Sequence[LoggedJob]) -> tuple[str, ...]:
+    """A sentence where jobs were queued again, and whether the log has their earlier runs."""
     ids = [job.id for job in jobs if job.id]
     again = sum(job.again for job in jobs)
-    if not again or len(set(ids)) < len(ids):
+    if later := len(ids) - len(set(ids)):
+        return (f"Each run of a requeued job counts as a job: {counted(later, 'later run')}.",)
+    if not again:
         return ()
     return (
         f"{counted(again, 'job')} lost a node, was preempted or was queued again, and no job is"
