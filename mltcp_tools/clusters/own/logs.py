@@ -148,12 +148,15 @@ def models_of(names: Iterable[str]) -> dict[str, str]:
 
     Numbers behind the same beginning count jobs where they leave few out, of two or fewer from 0 or
     1 on; where they have leading zeros; or where they have five digits or more. So resnet-18 and
-    resnet-50 are two models. So do numbers that are dense over all beginnings, each there once.
+    resnet-50 are two models. So do numbers that are dense over all beginnings, each there once, and
+    all numbers behind a word `run`.
     """
     found = {name: name for name in names}
     begun: dict[str, dict[str, int]] = defaultdict(dict)
     for name in found:
-        if match := re.fullmatch(r"(.*[^-_./ ])[-_./ ]+([0-9]+)", name):
+        if run := re.fullmatch(r"(.*[^-_./ ])[-_./ ]+run[-_./ ]*[0-9]+", name, re.IGNORECASE):
+            found[name] = run[1]
+        elif match := re.fullmatch(r"(.*[^-_./ ])[-_./ ]+([0-9]+)", name):
             begun[match[1]][name] = int(match[2])
             if len(match[2]) > 4 or (match[2][0] == "0" and len(match[2]) > 1):
                 found[name] = match[1]

@@ -65,6 +65,7 @@ def test_text_that_is_no_list_of_hosts_is_refused(text: str) -> None:
         (["resnet-18", "resnet-50", "resnet-101"], ["resnet-18", "resnet-50", "resnet-101"]),
         (["vgg16-1", "vgg16-2", "vgg16-4"], ["vgg16"] * 3),
         (["llama-3.2-1", "llama-3.2-2"], ["llama-3.2"] * 2),
+        (["resnet-50-run5", "t5_run19", "t5-Run_7"], ["resnet-50", "t5", "t5"]),
         (["42", "-7"], ["42", "-7"]),
         (["bert-81", "vgg16-82", "bert-84", "t5-85"], ["bert", "vgg16", "bert", "t5"]),
     ],
