@@ -109,12 +109,17 @@ def import_(
         else []
     )
     if counters is not None:
-        seen, read, guessed = measured(read, read_counters(counters), known)
+        kept, nodes = read_counters(counters), importing.gpus_of_servers(read.jobs)
+        covered = sum(kept.name_of(node) is not None for node in nodes)
+        seen, read, guessed = measured(read, kept, importing.server_rates_bps(section), known)
         known = seen | known
         assumed += ["iteration"] * guessed
-        sizes.append(f"{counted(len(seen), 'model')} measured by {counters.name}")
+        source = f"{counters.name} ({covered} of the log's {counted(len(nodes), 'server')})"
+        sizes.append(f"{counted(len(seen), 'model')} measured by {source}")
     left_out = "".join(f"; left out: {n} {reason}" for reason, n in read.left_out.items())
     given = {"servers' links": rate, "uplinks": uplink, "queues": queue}
+    # Without --rate, YAML says how many GPUs there are.
+    given["each server's GPUs"] = rate and "as many as the log's jobs held there at once"
     links = "".join(f", {name} {value}" for name, value in given.items() if value)
     inputs = [
         f"Jobs: {counted(len(read.jobs), 'job')} of {log.name}{left_out}.",

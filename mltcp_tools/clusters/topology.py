@@ -110,6 +110,12 @@ class Topology:
         return int(self.gpus_of.sum())
 
     @cached_property
+    def server_rates_bps(self) -> dict[str, float]:
+        """Rate of each server's link by the server's name, bit/s."""
+        rates_bps = self.network.rates_bps
+        return {name: rates_bps[link] for name, (_, link) in self._attached.items()}
+
+    @cached_property
     def leaf_index(self) -> npt.NDArray[np.int64]:
         """Of each server, the number of the switch that it hangs on: its leaf."""
         switches: dict[str, int] = {}

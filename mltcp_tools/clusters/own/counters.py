@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.base.units import counted
+from mltcp_tools.base.units import counted, format_rate
 from mltcp_tools.clusters.own.entries import LoggedJob, text_of
 from mltcp_tools.clusters.own.logs import Log
 
@@ -45,6 +45,10 @@ _COVERED = 0.5
 _FEW = 0.1
 """Share of GPU hours of jobs on several servers, of models without a measured job, up to which
 these jobs are left out."""
+_SILENT = 0.001
+"""Share of its links' rates below which a model isn't seen to send."""
+_SLACK = 1.05
+"""Times a link's rate that may be measured, as instants of samples are rounded."""
 ITERATION_S = 1.0
 """Length that an iteration is taken to have where nothing says it."""
 
@@ -64,11 +68,14 @@ class Counters:
         """Return the names of the servers."""
         return sorted(self._series)
 
+    def name_of(self, node: str) -> str | None:
+        """The name that the counters have for a node of the log; None where they lack it."""
+        return node if node in self._series else self._short.get(node.partition(".")[0])
+
     def sent(self, node: str, start_s: float, end_s: float) -> float | None:
         """Bytes that the server sent in that time; None where samples don't cover it."""
-        name = node if node in self._series else self._short.get(node.partition(".")[0], "")
         found = []
-        for samples in self._series.get(name, ()):
+        for samples in self._series.get(self.name_of(node) or "", ()):
             own = samples[(samples[:, 0] >= start_s) & (samples[:, 0] <= end_s)]
             if len(own) < 2 or own[-1, 0] - own[0, 0] < _COVERED * (end_s - start_s):
                 return None
@@ -88,15 +95,27 @@ def read_counters(path: Path) -> Counters:
         if _VIRTUAL.fullmatch(labels.get("device", "")):
             continue
         name = next((labels[each] for each in _NAMES if labels.get(each)), "")
+        name = re.sub(r":[0-9]+$", "", name)
         values = np.array(sorted(samples), dtype=float).reshape(-1, 2)
         values = values[np.isfinite(values).all(axis=1)]
-        series[re.sub(r":[0-9]+$", "", name)].append(values)
+        _require_counts(path, name, values[:, 1])
+        series[name].append(values)
     if not series:
         raise UsageError(
             f"{path} has no node_network_transmit_bytes_total with device and instance; write what"
             " Prometheus's /api/v1/query_range gives for the counter itself, without rate()."
         )
     return Counters(series)
+
+
+def _require_counts(path: Path, name: str, values: Floats) -> None:
+    """Raise a UsageError where samples aren't a counter's, which falls only when it restarts."""
+    falls = int((np.diff(values) < 0).sum())
+    if (values < 0).any() or falls > max(2, len(values) // 10):
+        raise UsageError(
+            f"{path}: samples of {name} are negative, or fall {falls} times, which a counter's"
+            " don't; write the counter itself, without rate()."
+        )
 
 
 def _json(text: str, path: Path) -> Iterator[tuple[Mapping[str, str], list[tuple[float, float]]]]:
@@ -125,13 +144,15 @@ def _lines(text: str, path: Path) -> Iterator[tuple[Mapping[str, str], list[tupl
 
 
 def measured(
-    log: Log, counters: Counters, known: Collection[str] = ()
+    log: Log, counters: Counters, rates_bps: Mapping[str, float], known: Collection[str] = ()
 ) -> tuple[dict[str, Any], Log, bool]:
     """Models that aren't known as a workload describes them, by what their jobs sent; the log; and
-    whether iterations of some had to be taken to last ITERATION_S. Raises UsageError where the
-    traffic of no job is known.
+    whether iterations of some had to be taken to last ITERATION_S. rates_bps: of servers' links.
+    Raises UsageError where the traffic of no job is known, a server sent more than its link
+    carries, or jobs that hold a large part of the GPU hours sent almost nothing.
     """
     sent: dict[str, list[float]] = defaultdict(list)
+    shares: dict[str, list[float]] = defaultdict(list)
     several = [job for job in log.jobs if len(job.placement) > 1]
     iteration_s = _iterations_s(several)
     for job in several:
@@ -142,9 +163,13 @@ def measured(
             seen = [each for each in own if each is not None]
             if len(seen) == len(own):
                 n = len(own)
+                shares[job.model].append(_share(job, seen, rates_bps))
                 # A ring sends 2 (n - 1) / n of the gradients.
                 each_s = float(np.mean(seen)) / job.took_s * n / (2 * (n - 1))
                 sent[job.model].append(each_s * iteration_s.get(job.model, ITERATION_S))
+    silent = {model for model, own in shares.items() if np.median(own) < _SILENT}
+    _require_few(silent, several)
+    sent = {model: own for model, own in sent.items() if model not in silent}
     if not sent:
         nodes = sorted({node for job in several for node in job.placement})
         raise UsageError(
@@ -166,6 +191,33 @@ def measured(
     )
     models = {name: {"size": f"{max(1, round(np.median(own)))}B"} for name, own in sent.items()}
     return models, replace(log, jobs=jobs), assumed
+
+
+def _share(job: LoggedJob, sent: Sequence[float], rates_bps: Mapping[str, float]) -> float:
+    """Share of its servers' rates at which the job sent so many bytes on each; NaN where the
+    network lacks a server, which the reader of the workload names."""
+    lasted_s = job.end_s - job.start_s
+    rates = [rates_bps.get(node, np.nan) for node in job.placement]
+    for node, size, rate in zip(job.placement, sent, rates, strict=True):
+        if 8 * size > _SLACK * rate * lasted_s:
+            raise UsageError(
+                f"{node} sent {format_rate(8 * size / lasted_s)} in the mean while {job.name} ran,"
+                f" by its counters, and its link has {format_rate(rate)}: give the rate of all of"
+                " the server's interfaces together, and each interface's counter once."
+            )
+    return 8 * sum(sent) / (sum(rates) * lasted_s)
+
+
+def _require_few(silent: Collection[str], several: Sequence[LoggedJob]) -> None:
+    """Raise a UsageError where jobs of models that aren't seen to send can't be left out."""
+    hours = sum(job.gpu_hours for job in several if job.model in silent)
+    if hours > _FEW * sum(job.gpu_hours for job in several):
+        raise UsageError(
+            f"the counters show almost no bytes (below {_SILENT:.1%} of the links' rates) of jobs"
+            f" on several servers ({_some(sorted(silent))}). RDMA is counted only by"
+            " node_infiniband_port_data_transmitted_bytes_total; export that, too, and counters"
+            " without rate(), or give these models' sizes with --models."
+        )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -69,6 +69,12 @@ def network_of(
     return section, [] if uplink else ["uplink"]
 
 
+def server_rates_bps(section: Mapping[str, object]) -> dict[str, float]:
+    """The rate of each server's link in a section `cluster`, bit/s."""
+    text = yaml.safe_dump({"cluster": dict(section)})
+    return parse_cluster(text, "the network").topology.server_rates_bps
+
+
 def document(
     log: Log,
     cluster: Mapping[str, object],

@@ -390,6 +390,14 @@ def scraped(rates_bps: dict[str, float], reset_s: float = math.inf) -> str:
     return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
 
 
+FALLING = "".join(
+    f'node_network_transmit_bytes_total{{device="eth0",node="n1"}} {3 * at % 5} {at}\n'
+    for at in range(51)
+)
+"""A rate under the counter's name."""
+RATES_BPS = {"n1": 10e9, "n2": 10e9}
+
+
 def as_text(document: str) -> str:
     """The same as promtool writes it."""
     name = "node_network_transmit_bytes_total"
@@ -436,7 +444,10 @@ def test_counters_say_what_models_send(
     assert jobs["d"].iterations == 1000
     assert ("iteration" in made.assumed) == (iterations == "")
     assert facts(made).fitted == (iterations != "")
-    assert ("1 s is assumed" in capsys.readouterr().err) == (iterations == "")
+    said = capsys.readouterr().err
+    assert ("1 s is assumed" in said) == (iterations == "")
+    assert "links 10gbit, each server's GPUs as many as the log's jobs held" in said
+    assert "measured by counters (5 of the log's 14 servers)." in said
 
 
 @pytest.mark.parametrize(
@@ -447,13 +458,17 @@ def test_counters_say_what_models_send(
         ('node_network_transmit_bytes_total{device="eth0"} x 1\n', "counters:1: has no number"),
         (scraped({"n9": 1e9}), r"to itself; .*counters: n9.example.org; jobs: n1, n2"),
         (scraped({"n1": 1e9}).replace("__name__", "was"), r"has no .* itself, without rate"),
+        (scraped({"n1": 3e9, "n2": 12e9}), r"n2 sent 12 Gbit/s .* a ran, .* has 10 Gbit/s"),
+        (scraped({"n1": 3e9, "n2": -1e9}), "n2.example.org are negative"),
+        (FALLING, "n1 are negative, or fall 30 times"),
+        (scraped({"n1": 9e6, "n2": 9e6}), r"almost no bytes .* on several servers \(mine\)"),
     ],
 )
 def test_counters_that_say_nothing_are_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "log").write_text(CSV + "a,0,0,500,8,n1;n2,mine,\n")
     (tmp_path / "counters").write_text(text)
     with pytest.raises(UsageError, match=said):
-        measured(read_log(tmp_path / "log"), read_counters(tmp_path / "counters"))
+        measured(read_log(tmp_path / "log"), read_counters(tmp_path / "counters"), RATES_BPS)
 
 
 @pytest.mark.parametrize(("took_s", "left"), [(20, 1), (400, 0)])
@@ -465,7 +480,8 @@ def test_models_unseen_by_counters_are_left_out_if_few(
     lines += [f"b{n},600,600,{600 + took_s},8,n1;n2,other," for n in range(2)]
     (tmp_path / "counters").write_text(scraped({"n1": 2.5e9, "n2": 2.5e9}))
     (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
-    _, log, _ = measured(read_log(tmp_path / "log"), read_counters(tmp_path / "counters"))
+    counters = read_counters(tmp_path / "counters")
+    _, log, _ = measured(read_log(tmp_path / "log"), counters, RATES_BPS)
     assert len(log.jobs) == (1 if left else 3)
     assert log.parts == ((2, pytest.approx(2 * 8 * took_s / 3600)) if left else (0, 0))
     assert ["2 jobs of models that the counters don't show (other)" in n for n in log.notes] == [
@@ -551,7 +567,10 @@ def test_the_page_says_where_its_numbers_are_from(tmp_path: Path) -> None:
     assert main(["cluster", "ask", data, "--draws", "2", "-o", str(tmp_path / "page.html")]) == 0
     html = unescape((tmp_path / "page.html").read_text())
     assert re.search(r"Jobs: 2 jobs of log; left out: 1 that can't be read \(first", html)
-    assert re.search(r"Network: topology.conf, servers' links 10gbit, uplinks 20gbit\.", html)
+    assert re.search(
+        r"Network: topology.conf, servers' links 10gbit, uplinks 20gbit, each server's GPUs as",
+        html,
+    )
     assert re.search(r"Bytes that models send: 1 model of m.yaml\.", html)
 
 
