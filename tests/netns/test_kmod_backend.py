@@ -169,14 +169,12 @@ def test_the_first_backend_keeps_the_names(backend: Backend) -> None:
         with pytest.raises(BusyError, match=r"bpf backend has registered mltcp_reno already"):
             backend.load()
         assert not module.is_loaded()
-        # Behind the tool's back, by choosing a name: the module has what is left.
+        # Behind the tool's back, by choosing a name: mltcp_dctcp needs the module's own mltcp.
         bpf.load()
-        with socket.socket() as chooser:
+        with socket.socket() as chooser, pytest.raises(FileNotFoundError):
             chooser.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp_dctcp")
-        assert backend.status().loaded == ("mltcp_dctcp",)
+        assert not module.is_loaded()
         assert get_backend().name == "bpf"
-        with pytest.raises(BusyError, match="was first to have mltcp, mltcp_reno, mltcp_cubic"):
-            backend.load()
         bpf.unload()
         assert get_backend().name == "kmod"
         assert backend.unload() == 0
