@@ -180,9 +180,6 @@ def _bursts_and_link(result: Mapping[str, Any]) -> Table:
     return Table("Bursts and link", (*head, "link use", "drops"), rows, [note])
 
 
-_NO_LINK: dict[str, Any] = dict.fromkeys(("utilisation", "drops", "packets"))
-
-
 def _iteration(interleaved: Mapping[str, Any] | None) -> str:
     if not interleaved:
         return NONE
