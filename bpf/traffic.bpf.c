@@ -4,9 +4,7 @@
  * wait behind what comes on other connections, too. On the root of the cgroups, so for all sockets.
  */
 #include "mltcp_maps.bpf.h"
-
-/* A packet of that length says little of what comes and goes: most are ACKs. */
-#define SHORT 112
+#include "../kmod/mltcp_core.h"
 
 /* linux/if.h: the loopback device of each network namespace has this index. */
 #define LOOPBACK_IFINDEX 1
@@ -21,7 +19,8 @@ static __always_inline struct mltcp_traffic *traffic_of(struct __sk_buff *skb)
 	struct tcp_sock *tp;
 	__u64 cookie;
 
-	if (skb->len <= SHORT || skb->ifindex == LOOPBACK_IFINDEX || !sk)
+	/* Nearly all packets as short as an ACK are ACKs. */
+	if (skb->len <= MLTCP_ACK_BYTES || skb->ifindex == LOOPBACK_IFINDEX || !sk)
 		return NULL;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
