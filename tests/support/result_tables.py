@@ -173,18 +173,8 @@ def put_between(page: str, name: str, content: str) -> str:
 def put_table(page: str, run: MatrixRun) -> str:
     """`page` with the tables of `run` between the marks that bear its name."""
     document = run.document
-    parts = [results_table(document), _missed(document), neighbours_table(document), _made_by(run)]
+    parts = [results_table(document), neighbours_table(document), _made_by(run)]
     return put_between(page, run.name, "\n\n".join(part for part in parts if part))
-
-
-def _missed(document: Mapping[str, Any]) -> str:
-    """A line for each expectation of a scenario that wasn't met."""
-    scenarios = document["scenarios"].items()
-    return "\n".join(
-        f"- Not as expected in `{scenario}`: {each}"
-        for scenario, entry in scenarios
-        for each in entry.get("missed", [])
-    )
 
 
 def agreement_table(kernel: Mapping[str, Any], simulated: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
         description     of the scenario
         problem         null, or the reason why it has no result, one sentence
         bound           {mean_s, p99_s}, or null
-        missed          [sentence on an expectation of the scenario that wasn't met]
         variants            {variant: entry}
             cc, base            congestion control; the variant it is compared with, or null
             mean_s, p99_s       of iteration times
@@ -63,7 +62,6 @@ def summarise_matrix(
             "problem": None if result else problems.get(scenario, "It has not been run."),
             "bound": _times(bound) if bound else None,
             "variants": _variants(result) if result else {},
-            "missed": result["missed"] if result else [],
         }
     return plain({"schema": SCHEMA, "name": name, "scenarios": scenarios})
 

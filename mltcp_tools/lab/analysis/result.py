@@ -241,8 +241,6 @@ class RunResult:
     """Sentences on missing or damaged parts."""
     warnings: list[str] = field(default_factory=list)
     """Sentences on reasons to doubt the numbers."""
-    missed: list[str] = field(default_factory=list)
-    """Sentences on expectations of the experiment that weren't met."""
     headline: list[str] = field(default_factory=list)
     """The run in a few sentences."""
 

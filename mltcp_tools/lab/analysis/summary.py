@@ -88,14 +88,6 @@ def summarise_with(quiet: Quiet, reference: Reference) -> RunResult:
         failures=wrong,
         problems=[*problems, *wrong],
     )
-    result.missed = run.experiment.expect.missed(
-        {variant: each.iteration_s.mean for variant, each in variants.items() if each.iteration_s},
-        {
-            variant: each.captured_gain.value
-            for variant, each in variants.items()
-            if each.captured_gain
-        },
-    )
     result.warnings = [*warnings_of(run, result), *quiet.sentences()]
     result.headline = headline(result, list(run.experiment.links.values()))
     return result

@@ -61,7 +61,6 @@ def render_text(result: Mapping[str, Any]) -> str:
     else:
         parts.append("No iterations were recorded.")
     for heading, key in (
-        ("Not as expected", "missed"),
         ("Warnings", "warnings"),
         ("Problems", "problems"),
         ("In short", "headline"),

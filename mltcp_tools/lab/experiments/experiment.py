@@ -18,7 +18,6 @@ import yaml
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import exact_bytes, exact_seconds
 from mltcp_tools.lab.emulator.patterns import Connection
-from mltcp_tools.lab.experiments.expect import Expect
 from mltcp_tools.lab.experiments.fabric import Fabric
 from mltcp_tools.lab.experiments.jobs import ExperimentJob, job_document, present
 from mltcp_tools.lab.experiments.links import Link
@@ -48,7 +47,6 @@ class Experiment:
     repetitions: int
     seed: int
     alone_iterations: int
-    expect: Expect = dataclasses.field(default_factory=Expect)
 
     def variant(self, name: str) -> Variant:
         """The variant called `name`; `alone` is the baseline's congestion control under that
@@ -144,8 +142,7 @@ class Experiment:
                     )
             kept = tuple(variant for variant in self.variants if variant.name in variants)
             baseline = self.baseline if self.baseline in variants else kept[0].name
-            expect = self.expect.of(variants)
-            changed = dataclasses.replace(changed, variants=kept, baseline=baseline, expect=expect)
+            changed = dataclasses.replace(changed, variants=kept, baseline=baseline)
         if iterations is not None:
             jobs = tuple(
                 dataclasses.replace(
@@ -186,8 +183,6 @@ class Experiment:
             "seed": self.seed,
             "alone": {"iterations": self.alone_iterations},
         }
-        if expected := self.expect.document():
-            document["expect"] = expected
         if self.fabric is not None:
             parts = {"access": self.fabric.access, "uplink": self.fabric.uplink}
             shown = {key: _link_document(each) for key, each in parts.items()}

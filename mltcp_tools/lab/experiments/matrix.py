@@ -130,15 +130,13 @@ def _overlaid(own: Section, *sections: Section | None) -> yaml.MappingNode:
     """
     layers: list[dict[str, yaml.Node]] = []
     extent: dict[str, yaml.Node] = {}  # what sections, not the experiments they name, say of it
-    for number, section in enumerate(sections):
+    for section in sections:
         if section is None:
             continue
         if "experiment" in section:
             path = find_experiment(section.get("experiment", str))
             load_experiment(path)  # whose mistakes are to be named with its own lines
-            named = dict(read_section(path.read_text(encoding="utf-8"), str(path), FIELDS).nodes)
-            if any(_changes(later) for later in sections[number:]):
-                named.pop("expect", None)  # which was of the experiment as it is
+            named = read_section(path.read_text(encoding="utf-8"), str(path), FIELDS).nodes
             layers += [named, extent]
         layers.append(section.nodes)
         extent = extent | {field: section.nodes[field] for field in _EXTENT if field in section}
@@ -154,21 +152,12 @@ def _overlaid(own: Section, *sections: Section | None) -> yaml.MappingNode:
                 node = yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
             if field == "experiment":
                 continue
-            if field == "variants":  # what was expected was of other variants
-                pairs = [(key, each) for key, each in node.value if key.value != "expect"]
-                node = yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
             if field in _OVERLAID and isinstance(value, yaml.MappingNode):
                 for key, each in value.value:
                     node = put(node, [field, str(key.value)], each)
             else:
                 node = put(node, [field], value)
     return node
-
-
-def _changes(section: Section | None) -> bool:
-    """Return whether a section says more than how much of an experiment is run."""
-    same = {*_EXTENT, "experiment", "description", "expect"}
-    return section is not None and not same.issuperset(section)
 
 
 def chosen(

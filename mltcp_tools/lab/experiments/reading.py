@@ -16,7 +16,6 @@ from mltcp_tools.base.document import Section, meant, read_section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import parse_bytes, parse_fraction, parse_seconds
 from mltcp_tools.lab.emulator.job import MAX_BYTES, MIN_SHARE
-from mltcp_tools.lab.experiments.expect import read_expect
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.fabric import check_hosts, read_fabric
 from mltcp_tools.lab.experiments.jobs import JOB_FIELDS, ExperimentJob, read_job
@@ -112,7 +111,6 @@ def read_experiment(top: Section) -> Experiment:
     if fabric is not None:
         _check_in_fabric(top, variants)
     names = [variant.name for variant in variants]
-    expect = read_expect(top, names)
     return Experiment(
         name=name,
         description=top.get("description", str, ""),
@@ -130,7 +128,6 @@ def read_experiment(top: Section) -> Experiment:
         repetitions=top.get("repetitions", values.whole(1), 3),
         seed=top.get("seed", values.whole(0), 1),
         alone_iterations=alone.get("iterations", values.whole(0), 20) if alone else 20,
-        expect=expect,
     )
 
 

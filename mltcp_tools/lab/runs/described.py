@@ -16,7 +16,6 @@ from mltcp_tools.base import values
 from mltcp_tools.base.document import Section, read_section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.congestion_controls import CONGESTION_CONTROLS
-from mltcp_tools.lab.experiments.expect import Expect, read_expect
 from mltcp_tools.lab.experiments.fabric import read_fabric
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.links import Link, read_links
@@ -41,7 +40,6 @@ class DescribedExperiment:
     baseline: str | None = None
     iterations: int | None = None
     repetitions: int | None = None
-    expect: Expect = field(default_factory=Expect)
     document: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -127,7 +125,6 @@ def view_experiment(document: dict[str, Any]) -> DescribedExperiment:
         baseline=str(document["baseline"]) if document.get("baseline") else None,
         iterations=top.get("iterations", values.whole(1), None),
         repetitions=top.get("repetitions", values.whole(1), None),
-        expect=read_expect(top, list(variants)),
         document=document,
     )
 

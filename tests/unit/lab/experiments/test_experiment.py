@@ -13,7 +13,6 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.lab import experiments
 from mltcp_tools.lab.emulator.compression import Compression
 from mltcp_tools.lab.emulator.job import compute_times
-from mltcp_tools.lab.experiments.expect import Expect
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.jobs import JOB_FIELDS, ExperimentJob, Straggler
 from mltcp_tools.lab.experiments.links import Link
@@ -169,44 +168,6 @@ def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complai
 def test_a_file_that_is_no_experiment_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"^f\.yaml:\d+: "):
         parse_experiment(text, "f.yaml")
-
-
-EXPECTING = FULL + "expect: {gain: {steep: 80%, cubic: 0%}, order: [steep, cubic]}\n"
-
-
-def test_expectations_are_of_the_variants_that_run() -> None:
-    experiment = parse_experiment(EXPECTING, "f.yaml")
-    assert experiment.expect == Expect({"steep": 0.8, "cubic": 0.0}, (("steep",), ("cubic",)))
-    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-    alone = experiment.override(variants=["cubic"])
-    assert alone.expect == Expect({"cubic": 0.0})
-    assert parse_experiment(alone.to_yaml(), "again.yaml") == alone
-
-
-def test_what_did_not_come_out_is_said() -> None:
-    expect = parse_experiment(EXPECTING, "f.yaml").expect
-    assert expect.missed({"steep": 1.0, "cubic": 1.1}, {"steep": 0.8, "cubic": 0.0}) == []
-    assert expect.missed({"steep": 1.1, "cubic": 1.1}, {"steep": 0.79, "cubic": 0.06}) == [
-        "The gain of steep is 79%, and 80% is expected.",
-        "steep isn't faster than cubic, as is expected.",
-    ]
-    assert expect.missed({"steep": 1.0}, {}) == [
-        "The gain of steep isn't known, and 80% is expected.",
-        "The gain of cubic isn't known, and 0% is expected.",
-        "steep isn't faster than cubic, as is expected.",
-    ]
-
-
-@mistakes(
-    ("gain: {steep", "gains: {steep", "f.yaml:20: expect.gains: no such field; did you mean gain"),
-    ("{steep: 80%", "{stee: 80%", "f.yaml:20: expect.gain.stee: no such field"),
-    ("80%", "much", "f.yaml:20: expect.gain.steep: 'much' is not a fraction"),
-    ("[steep, cubic]", "steep", "f.yaml:20: expect.order: 'steep' is not a list"),
-    ("[steep, cubic]", "[steep, bbr]", "f.yaml:20: expect.order: 'bbr' must be one of"),
-    ("[steep, cubic]", "[[steep, cubic]]", "f.yaml:20: expect.order: one group of variants has no"),
-)
-def test_impossible_expectations(old: str, new: str, complaint: str) -> None:
-    assert refusal(parse_experiment, EXPECTING, old, new).startswith(complaint)
 
 
 def test_draws_depend_on_repetition_and_job_only() -> None:

@@ -84,24 +84,6 @@ def test_defaults_set_run_length_of_named_experiments() -> None:
     assert (one.repetitions, one.iterations) == (2, delay.iterations)
 
 
-def test_expectations_name_own_jobs_and_variants() -> None:
-    text = """
-name: m
-defaults: {repetitions: 1}
-scenarios:
-  same: {experiment: four-jobs, iterations: 20}
-  other: {experiment: four-jobs, link: {queue: 100kB}}
-  own: {experiment: four-jobs, link: {queue: 100kB}, expect: {order: [mltcp, cubic]}}
-"""
-    scenarios = parse_matrix(text, "m.yaml").scenarios
-    assert scenarios["same"].expect.gain
-    assert scenarios["other"].expect.document() == {}
-    assert scenarios["own"].expect.order == (("mltcp",), ("cubic",))
-    variants = ", variants: {cubic: {cc: cubic}, mltcp: {cc: mltcp}}"
-    others = text.replace("iterations: 20", f"iterations: 20{variants}")
-    assert parse_matrix(others, "m.yaml").scenarios["same"].expect.document() == {}
-
-
 def test_several_links_take_the_place_of_the_one_of_the_defaults() -> None:
     scenario = (
         "round: {links: {one: {rate: 10mbit}}, jobs: [{bytes: 1MB, compute: 1s, links: [one]}]}"
