@@ -105,18 +105,6 @@ def append_csv(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> No
         file.write(text)
 
 
-def rename_variant(folder: Path, variant: str) -> None:
-    """Give all rows of all tables that are there the variant `variant`."""
-    for name in COLUMNS:
-        path = folder / f"{name}.csv"
-        if not path.is_file():
-            continue
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = [row | {"variant": variant} for row in reader]
-        replace_file(path, _lines(reader.fieldnames or [], rows, with_header=True).encode())
-
-
 def _lines(header: Sequence[str], rows: Sequence[Mapping[str, Any]], *, with_header: bool) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

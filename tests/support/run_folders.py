@@ -115,7 +115,21 @@ def make_run(folder: Path, document: dict[str, Any] | None = None, *, jitter: fl
         ("samples", pd.concat(samples)),
         ("flow_events", pd.DataFrame(events)),
     ):
-        table.to_csv(folder / f"{name}.csv", index=False)
+        if len(table):
+            table.to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+def make_recording(folder: Path, cc: str) -> Path:
+    """Write the folder that `mltcp lab record` writes of four such jobs, and return it."""
+    make_run(folder, experiment(variants={cc: cc}, baseline=cc))
+    for name in ("iterations", "bursts"):
+        table = pd.read_csv(folder / f"{name}.csv")
+        table[table["variant"] != "alone"].to_csv(folder / f"{name}.csv", index=False)
+    seen = {"bytes": f"{BYTES}B", "compute": "340ms", "flows": 1, "iterations": 40}
+    jobs = [{"name": f"job-{number}"} | seen for number in range(1, 5)]
+    document = {"name": "recorded", "recorded": True, "jobs": jobs, "variants": {cc: {"cc": cc}}}
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(document | {"baseline": cc}))
     return folder
 
 

@@ -120,7 +120,7 @@ def _renamed(run: Run, variant: str) -> Run:
     tables = {
         name: getattr(run, name) for name in ("iterations", "bursts", "flow_events", "variants")
     }
-    (described,) = run.experiment.variants.values() or ({},)
+    (described,) = run.experiment.variants.values()
     experiment = replace(run.experiment, variants={variant: described}, baseline=variant)
     changed = {name: table.assign(variant=variant) for name, table in tables.items()}
     return replace(run, experiment=experiment, **changed)
@@ -212,10 +212,7 @@ def _changed_conditions(first: Run, second: Run) -> list[str]:
     one, other = (run.environment.get("conditions") for run in (first, second))
     if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
         return []
-    try:
-        return unlike(one, other)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        return [f"The recorded conditions are damaged ({error!r})."]
+    return unlike(one, other)
 
 
 def _verdict(document: Mapping[str, Any]) -> list[str]:

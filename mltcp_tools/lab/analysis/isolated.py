@@ -63,21 +63,21 @@ class Isolated:
         object.__setattr__(self, "loss", loss)
 
 
-def isolated_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Isolated]:
-    """Job -> its need, where that is known. bursts: per iteration, by job."""
+def isolated_jobs(run: Run) -> dict[str, Isolated]:
+    """Job -> its need, where that is known."""
     standing = match_isolated_jobs(run)
     alone = run.iterations[run.iterations["variant"] == ALONE]
     measured = {str(job): rows["comm_s"] for job, rows in alone.groupby("job")}
     found = {}
     for job in run.job_names:
-        view = run.experiment.jobs.get(job)
+        view = run.experiment.jobs[job]
         times = measured.get(standing.get(job, ""))
         only = run.experiment.links.get("")
         delay_s = only.delay if only else 0.0
-        latency_s = delay_s + setting(run, "rtt_s", 0.0) if view else 0.0
-        least_s = _least_s(run, view) if view else None
+        latency_s = delay_s + setting(run, "rtt_s", 0.0)
+        least_s = _least_s(run, view)
         best_s = float(times.quantile(BEST)) if times is not None else None
-        count = view.bursts if view else bursts.get(job, 1)
+        count = view.bursts
         if least_s is None and best_s is None:
             continue
         computed_s = None if least_s is None else least_s + count * latency_s
@@ -108,10 +108,10 @@ def _least_s(run: Run, view: ExperimentJob) -> float | None:
     rates = {name: link.rate for name, link in run.experiment.links.items()}
     if view.connections:
         return None  # patterned.py knows
-    crossed = [rates.get(name) for name in view.links] or list(rates.values())
-    if not view.bytes or not crossed or not all(crossed) or view.direction == "both":
+    crossed = [rates[name] for name in view.links] or list(rates.values())
+    if not crossed or view.direction == "both":
         return None
-    return view.bytes * 8 / (min(rate for rate in crossed if rate) * payload_share(run))
+    return view.bytes * 8 / (min(crossed) * payload_share(run))
 
 
 def payload_share(run: Run) -> float:
@@ -130,19 +130,14 @@ def setting(run: Run, name: str, default: float) -> float:
 
 def match_isolated_jobs(run: Run) -> dict[str, str]:
     """Return the job of the variant `alone` that stands for each job: itself, else one with equal
-    parameters.
-
-    Without an experiment only equal names match.
-    """
+    parameters."""
     measured = list(dict.fromkeys(run.iterations.loc[run.iterations["variant"] == ALONE, "job"]))
     jobs, matches = run.experiment.jobs, {}
     for job in run.job_names:
         if job in measured:
             matches[job] = job
-        elif job in jobs:
-            alike = [m for m in measured if m in jobs and jobs[m].demand() == jobs[job].demand()]
-            if alike:
-                matches[job] = alike[0]
+        elif alike := [m for m in measured if jobs[m].demand() == jobs[job].demand()]:
+            matches[job] = alike[0]
     return matches
 
 
@@ -178,8 +173,7 @@ def _lost(run: Run, job: str, found: Isolated, cc: str) -> str | None:
 
 
 def _too_fast(job: str, found: Isolated, run: Run) -> str | None:
-    view = run.experiment.jobs.get(job)
-    least_s = _least_s(run, view) if view else None
+    least_s = _least_s(run, run.experiment.jobs[job])
     if least_s is None or found.median_s is None or found.median_s >= TOO_FAST * least_s:
         return None
     return (

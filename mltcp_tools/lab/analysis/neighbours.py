@@ -19,7 +19,6 @@ import pandas as pd
 
 from mltcp_tools.lab.analysis.metrics import distribution
 from mltcp_tools.lab.analysis.result import BulkResult, RequestsResult, Throughput
-from mltcp_tools.lab.experiments.neighbours import OWN
 from mltcp_tools.lab.runs.run import Run
 
 Neighbours = dict[str, BulkResult | RequestsResult]
@@ -102,9 +101,6 @@ def _compare(entry: BulkResult | RequestsResult, base: BulkResult | RequestsResu
             }
 
 
-def _cc(run: Run, variant: str, name: str) -> str | None:
+def _cc(run: Run, variant: str, name: str) -> str:
     """The neighbour's congestion control in the variant."""
-    neighbour = run.experiment.neighbours.get(name)
-    if neighbour is None or neighbour.cc != OWN:
-        return None if neighbour is None else neighbour.cc
-    return run.experiment.variants.get(variant, {}).get("cc")
+    return run.experiment.neighbours[name].cc_in(run.experiment.variants[variant].cc)

@@ -2,7 +2,7 @@
 """The schedules of a run over a fabric, whose jobs have ranks (simulator/rank_schedules.py).
 
 They are computed from the run folder's experiment, which determines every compute time, start and
-path; a damaged folder has none.
+path.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import dataclasses
 
 import pandas as pd
 
-from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.lab.analysis.isolated import Isolated, isolated_jobs, payload_share, setting
 from mltcp_tools.lab.experiments.reading import load_experiment
 from mltcp_tools.lab.runs.run import Run
@@ -20,15 +19,9 @@ from mltcp_tools.lab.simulator.rank_schedules import simulate_ranks
 from mltcp_tools.lab.simulator.schedules import SCHEDULES, Schedule
 
 
-def fabric_schedules(run: Run, problems: list[str]) -> dict[Schedule, pd.DataFrame]:
-    """Iterations of every repetition that ran, by schedule; {} where the experiment is damaged."""
-    try:
-        experiment = load_experiment(run.path / "experiment.yaml")
-    except MltcpError as error:
-        problems.append(f"Bound and fair are not computed: {error}")
-        return {}
-    if experiment.fabric is None:
-        return {}
+def fabric_schedules(run: Run) -> dict[Schedule, pd.DataFrame]:
+    """Iterations of every repetition that ran, by schedule."""
+    experiment = load_experiment(run.path / "experiment.yaml")
     tables: dict[Schedule, pd.DataFrame] = {}
     for name in SCHEDULES:
         parts = []
@@ -43,7 +36,7 @@ def fabric_schedules(run: Run, problems: list[str]) -> dict[Schedule, pd.DataFra
 
 def isolated_of(run: Run, alone: pd.DataFrame) -> dict[str, Isolated]:
     """Return each job's need alone: its mean communication time under the schedule `alone`."""
-    measured = isolated_jobs(run, {})
+    measured = isolated_jobs(run)
     needs_s = alone.groupby("job")["comm_s"].mean()
     nothing = Isolated(0.0, 0.0, "computed", None, None, None, None, 1)
     return {

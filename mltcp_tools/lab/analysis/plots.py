@@ -81,7 +81,7 @@ def _styles(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def _is_mltcp(run: Run, variant: str) -> bool:
-    return is_mltcp(str(run.experiment.variants.get(variant, {}).get("cc", variant)))
+    return is_mltcp(run.experiment.variants[variant].cc)
 
 
 def _figure(width: float, height: float) -> Figure:

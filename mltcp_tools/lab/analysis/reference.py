@@ -50,7 +50,7 @@ def make_reference(run: Run) -> Reference:
     if "fabric" in run.experiment.document:
         return _over_fabric(run)
     jobs = run.job_names
-    reference = Reference(isolated_jobs(run, {job: _bursts_of(run, job) for job in jobs}))
+    reference = Reference(isolated_jobs(run))
     without = [job for job in jobs if job not in reference.isolated]
     if not jobs:
         return reference
@@ -81,7 +81,7 @@ def make_reference(run: Run) -> Reference:
 
 def _over_fabric(run: Run) -> Reference:
     reference = Reference()
-    reference.iterations = fabric_schedules(run, reference.problems)
+    reference.iterations = fabric_schedules(run)
     reference.bursts = {name: bursts_of(rows) for name, rows in reference.iterations.items()}
     if "alone" in reference.iterations:
         reference.isolated = isolated_of(run, reference.iterations["alone"])
@@ -92,8 +92,7 @@ def _unmodelled(run: Run) -> str | None:
     """Return the reason why the bursts don't take turns on one link, if any."""
     if run.experiment.neighbours:
         return "Neighbours share the link"
-    known = run.experiment.jobs
-    if len({known[job].direction for job in run.job_names if job in known}) > 1:
+    if len({run.experiment.jobs[job].direction for job in run.job_names}) > 1:
         return "Some jobs use the link in one direction and some in both"
     return None
 
@@ -120,25 +119,16 @@ def _simulated_jobs(
     jobs = []
     for name, rows in table.groupby("job"):
         rows = rows.set_index("iteration").sort_index()
-        # An iteration lost to damage still took place: it gets the job's mean compute time.
-        every = rows["compute_s"].reindex(range(1, int(rows.index.max()) + 1))
-        view = run.experiment.jobs.get(str(name))
         first = rows.iloc[0]
         jobs.append(
             ScheduledJob(
                 name=str(name),
                 start_s=float(first["start_s"]) if rows.index[0] == 1 else 0.0,
-                compute_s=[float(value) for value in every.fillna(every.mean())],
+                compute_s=[float(value) for value in rows["compute_s"]],
                 isolated_comm_s=reference.isolated[str(name)].needs_s,
                 bursts=reference.isolated[str(name)].bursts,
-                links=(view.links if view else ()) or ("link",),
+                links=run.experiment.jobs[str(name)].links or ("link",),
                 latency_s=reference.isolated[str(name)].latency_s,
             )
         )
     return jobs
-
-
-def _bursts_of(run: Run, job: str) -> int:
-    """Bursts per iteration, from the tables."""
-    rows = run.bursts[(run.bursts["variant"] != ALONE) & (run.bursts["job"] == job)]
-    return int(rows["burst"].max()) if len(rows) else 1

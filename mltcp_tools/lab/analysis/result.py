@@ -238,7 +238,7 @@ class RunResult:
     failures: list[str] = field(default_factory=list)
     """Sentences on why the evaluation can't be right; there are no captured gains then."""
     problems: list[str] = field(default_factory=list)
-    """Sentences on missing or damaged parts."""
+    """Sentences on missing parts."""
     warnings: list[str] = field(default_factory=list)
     """Sentences on reasons to doubt the numbers."""
     headline: list[str] = field(default_factory=list)

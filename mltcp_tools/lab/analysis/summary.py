@@ -58,7 +58,7 @@ def summarise_with(quiet: Quiet, reference: Reference) -> RunResult:
         for job in schedules["alone"].jobs.values():
             job.overlap = None
     problems = [*run.problems, *reference.problems]
-    for variant, plan in planned_of(run, problems).items():
+    for variant, plan in planned_of(run).items():
         variants[variant].plan = plan
     for variant, neighbours in neighbours_of(run).items():
         variants[variant].neighbours = neighbours
@@ -153,7 +153,7 @@ def _variant(run: Run, variant: str, table: pd.DataFrame, reference: Reference) 
     common = _schedule(table, bursts, reference)
     rows = run.variants[run.variants["variant"] == variant]
     return VariantResult(
-        cc=run.experiment.variants.get(variant, {}).get("cc"),
+        cc=run.experiment.variants[variant].cc,
         **fields_of(common),
         link=LinkResult(
             utilisation=metrics.utilisation(rows, run.experiment.rate_bps),
@@ -199,7 +199,7 @@ def _events_per_burst(run: Run, variant: str) -> float | None:
     if events.empty or bursts.empty:
         return None
     jobs = run.experiment.jobs
-    flows = bursts["job"].map(lambda job: jobs[job].carrying if job in jobs else 1).astype(float)
+    flows = bursts["job"].map(lambda job: jobs[job].carrying).astype(float)
     return len(events) / float(flows.sum())
 
 

@@ -21,8 +21,7 @@ def profiles_of_run(run: Run, variant: str | None = None) -> list[Profile]:
     than two iterations, or the variant isn't there.
     """
     chosen = _variant(run, variant)
-    own = run.iterations[run.iterations["variant"] == chosen]
-    names = run.job_names or list(run.experiment.jobs) or list(dict.fromkeys(own["job"]))
+    names = run.job_names or list(run.experiment.jobs)
     return [_profile(run, chosen, name, _measured(run, chosen, name)) for name in names]
 
 
@@ -49,11 +48,7 @@ def _measured(run: Run, variant: str, job: str) -> str:
     if job in measured:
         return job
     views = run.experiment.jobs
-    equal = [
-        other
-        for other in measured
-        if job in views and other in views and views[other].demand() == views[job].demand()
-    ]
+    equal = [other for other in measured if views[other].demand() == views[job].demand()]
     if not equal:
         raise UsageError(f"{run.path}: the variant {variant} has no iterations of job {job}.")
     return equal[0]
@@ -85,8 +80,7 @@ def _profile(run: Run, variant: str, job: str, measured: str) -> Profile:
         suffixes=("", "_iteration"),
     )
     period_s, phases = _fold(rows)
-    described = run.experiment.jobs.get(measured)
-    both = described is not None and described.direction == "both"
+    both = run.experiment.jobs[measured].direction == "both"
     return Profile(job, period_s, phases, phases if both else ())
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The analysis's view of a run folder's experiment.
-
-The readers that a run uses read it here, too. Where they refuse it, the tables alone are used.
-"""
+"""The analysis's view of a run folder's experiment: one that was run, or a recording, which knows
+nothing of the network."""
 
 from __future__ import annotations
 
@@ -15,32 +13,32 @@ import yaml
 from mltcp_tools.base import values
 from mltcp_tools.base.document import Section, read_section
 from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import parse_bytes, parse_seconds
 from mltcp_tools.kernel.congestion_controls import CONGESTION_CONTROLS
 from mltcp_tools.lab.experiments.fabric import read_fabric
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.experiments.links import Link, read_links
 from mltcp_tools.lab.experiments.neighbours import Neighbour
-from mltcp_tools.lab.experiments.reading import read_jobs, read_neighbours
-from mltcp_tools.lab.experiments.variants import ALONE
+from mltcp_tools.lab.experiments.reading import read_file, read_jobs, read_neighbours
+from mltcp_tools.lab.experiments.variants import Variant, read_variants
 
 
 @dataclass(frozen=True)
 class DescribedExperiment:
-    """An experiment as far as it could be read; `document` is the file's content, or {}.
+    """An experiment or a recording; `document` is the file's content.
 
     links: by name, "" for the only one; in a fabric the slowest of each kind, as patterned.py knows
-    it whole; {} for a recording. variants: name -> congestion control and its parameters as
-    written, without `alone`. iterations: of jobs that don't have their own number.
+    it whole; {} for a recording. iterations: of jobs that don't have their own number.
     """
 
-    links: dict[str, Link] = field(default_factory=dict)
-    jobs: dict[str, ExperimentJob] = field(default_factory=dict)
-    neighbours: dict[str, Neighbour] = field(default_factory=dict)
-    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
-    baseline: str | None = None
-    iterations: int | None = None
-    repetitions: int | None = None
-    document: dict[str, Any] = field(default_factory=dict)
+    links: dict[str, Link]
+    jobs: dict[str, ExperimentJob]
+    neighbours: dict[str, Neighbour]
+    variants: dict[str, Variant]
+    baseline: str | None
+    iterations: int | None
+    repetitions: int | None
+    document: dict[str, Any] = field(repr=False)
 
     @property
     def recorded(self) -> bool:
@@ -50,9 +48,7 @@ class DescribedExperiment:
     @property
     def stamps(self) -> bool:
         """Return whether TCP's segments carry timestamps, as they do by default."""
-        sysctls = self.document.get("sysctls")
-        settings = sysctls if isinstance(sysctls, dict) else {}
-        return str(settings.get("net.ipv4.tcp_timestamps", "1")) != "0"
+        return str(self.document.get("sysctls", {}).get("net.ipv4.tcp_timestamps", "1")) != "0"
 
     @property
     def rate_bps(self) -> int | None:
@@ -63,69 +59,58 @@ class DescribedExperiment:
     @property
     def isolated_cc(self) -> str | None:
         """The congestion control of the variant `alone`: the baseline's."""
-        cc = self.variants.get(self.baseline or "", {}).get("cc")
-        return str(cc) if cc else None
+        return self.variants[self.baseline].cc if self.baseline else None
 
     def base_of(self, variant: str) -> str | None:
         """The variant that `variant` is compared with: the first other one without a treatment that
         has its congestion control, or the one that this builds on; None where there is none."""
-        cc = str(self.variants.get(variant, {}).get("cc"))
+        cc = self.variants[variant].cc
         base = CONGESTION_CONTROLS[cc].base if cc in CONGESTION_CONTROLS else cc
-        for name, described in self.variants.items():
-            if name != variant and described.get("cc") == base and not self.treatments_of(name):
+        for name, other in self.variants.items():
+            if name != variant and other.cc == base and not other.treatments:
                 return name
         return None
 
-    def treatments_of(self, variant: str) -> dict[str, Any]:
-        """The treatments of a variant, name -> settings."""
-        treatment = self.variants.get(variant, {}).get("treatment")
-        return dict(treatment) if isinstance(treatment, dict) else {}
-
     def iterations_of(self, job: str) -> int | None:
         """Return the number of the job's iterations; None where that isn't known."""
-        return self.jobs[job].iterations or self.iterations if job in self.jobs else None
+        return self.jobs[job].iterations or self.iterations
 
 
-def read_experiment(path: Path, problems: list[str]) -> DescribedExperiment:
-    """The experiment in `path`; instead of raising errors it adds them to `problems`."""
-    if not path.is_file():
-        problems.append(f"{path.name} is missing; names and parameters come from the tables alone.")
-        return DescribedExperiment()
+def read_described(path: Path) -> DescribedExperiment:
+    """The experiment in `path`; a UsageError names file, line and field."""
+    text = read_file(path)
+    top = read_section(text, str(path), None)
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
-    except (yaml.YAMLError, OSError, ValueError, LookupError, ArithmeticError, RecursionError):
-        # PyYAML leaves the 13th month, numbers of 5000 digits and the like to Python.
-        problems.append(f"{path.name} is not readable YAML; the tables alone are used.")
-        return DescribedExperiment()
-    if not isinstance(document, dict):
-        problems.append(f"{path.name} describes no experiment; the tables alone are used.")
-        return DescribedExperiment()
-    try:
-        return view_experiment(document)
-    except UsageError as error:
-        problems.append(f"{path.name} can't be read ({error}); the tables alone are used.")
-        return DescribedExperiment()
-
-
-def view_experiment(document: dict[str, Any]) -> DescribedExperiment:
-    """An experiment's document (the YAML file's content) as the analysis sees it; UsageError."""
-    top = read_section(yaml.safe_dump(document, sort_keys=False), "experiment.yaml", None)
-
-    variants = document.get("variants")
-    variants = variants if isinstance(variants, dict) else {}
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # PyYAML leaves the 13th month to Python
+        raise UsageError(f"{path}: can't be read ({error}).") from None
+    recorded = document.get("recorded")
+    jobs = (
+        map(_recorded_job, top.sections("jobs", None, empty=True)) if recorded else read_jobs(top)
+    )
+    # A recording's variant names all congestion controls that its connections had.
+    variants = [Variant(each, each) for each in document["variants"]] if recorded else None
+    known = {each.name: each for each in variants or read_variants(top)}
     return DescribedExperiment(
         links=_links(top),
-        jobs={job.name: job for job in read_jobs(top)},
+        jobs={job.name: job for job in jobs},
         neighbours={each.name: each for each in read_neighbours(top, set())},
-        variants={
-            str(name): dict(variant) if isinstance(variant, dict) else {}
-            for name, variant in variants.items()
-            if name != ALONE
-        },
-        baseline=str(document["baseline"]) if document.get("baseline") else None,
+        variants=known,
+        baseline=top.get("baseline", values.choice(list(known)), None),
         iterations=top.get("iterations", values.whole(1), None),
         repetitions=top.get("repetitions", values.whole(1), None),
         document=document,
+    )
+
+
+def _recorded_job(section: Section) -> ExperimentJob:
+    """A job as record.py describes it: with a name and figures that no experiment would have."""
+    return ExperimentJob(
+        name=section.get("name", str),
+        bytes=section.get("bytes", parse_bytes),
+        compute=section.get("compute", parse_seconds),
+        flows=section.get("flows", values.whole(0)),
+        iterations=section.get("iterations", values.whole(1)),
     )
 
 

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.files import replace_file
 from mltcp_tools.base.run_tables import COLUMNS, columns_of
 
@@ -29,6 +31,17 @@ def write_tables(folder: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]]
     """
     for name, rows in tables.items():
         _write(folder, name, _table(name, rows))
+
+
+def read_document(path: Path, schema: str) -> dict[str, Any]:
+    """The JSON object in `path`, which must have that schema; UsageError."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} can't be read ({error}).") from None
+    if not isinstance(document, dict) or document.get("schema") != schema:
+        raise UsageError(f"{path} isn't of the schema {schema}: another version wrote it.")
+    return document
 
 
 def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

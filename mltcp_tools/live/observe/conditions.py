@@ -325,10 +325,7 @@ def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         )
         for each in (one, other)
     ]
-    # Recordings of old don't tell what was sent again.
-    first_own, second_own = (
-        Own(each["own"], each["own"] + each.get("again", 0.0)) for each in (one, other)
-    )
+    first_own, second_own = (Own(each["own"], each["own"] + each["again"]) for each in (one, other))
     own = first_own, second_own
     found = differences(spans[0], spans[1], own)
     rates = [

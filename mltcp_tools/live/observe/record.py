@@ -18,7 +18,7 @@ import yaml
 
 from mltcp_tools.base.errors import MltcpError, UsageError
 from mltcp_tools.base.files import replace_file
-from mltcp_tools.base.run_tables import append_csv, check_folder, rename_variant, write_csv
+from mltcp_tools.base.run_tables import append_csv, check_folder, write_csv
 from mltcp_tools.base.units import exact_bytes, exact_seconds
 from mltcp_tools.kernel.backends.base import Backend, Flow, IterationEvent, Job
 from mltcp_tools.kernel.congestion_controls import base_of
@@ -118,7 +118,6 @@ class Recording:
             if not (self._folder / f"{name}.csv").exists():
                 write_csv(self._folder, name, [])
         self.describe(duration_s)
-        rename_variant(self._folder, self._variant())
 
     def take(self, complete: Sequence[JobIteration]) -> None:
         """Add complete iterations to the tables."""
@@ -135,11 +134,11 @@ class Recording:
             times = self._times(start_s=each.begin_s, end_s=each.end_s)
             bursts.append(own | {"burst": 1} | times | {"bytes": each.bytes})
             events += [own | self._event(event) for event in each.events]
-        # Bursts and events first: an iteration that is there has all that belongs to it.
-        for name, rows in (("flow_events", events), ("bursts", bursts), ("iterations", iterations)):
-            append_csv(self._folder, name, rows)
         if new:
             self.describe(time.monotonic() - self._start_s)
+        # Jobs, then bursts and events: an iteration that is there has all that belongs to it.
+        for name, rows in (("flow_events", events), ("bursts", bursts), ("iterations", iterations)):
+            append_csv(self._folder, name, rows)
 
     def _variant(self) -> str:
         return "+".join(sorted(set(self._ccs.values()))) or "mltcp"

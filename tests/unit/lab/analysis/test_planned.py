@@ -76,25 +76,9 @@ def test_many_missed_time_shifts_are_a_warning(folder: Path) -> None:
     assert said.startswith("In variant planned 32 of 160 iterations missed their slot")
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (None, "plan.json is missing"),
-        ("{", "plan.json can't be read"),
-        ("[]", "plan.json isn't a mltcp-run-plan/1"),
-        ('{"schema": "other", "variants": {}}', "plan.json isn't a mltcp-run-plan/1"),
-        ('{"schema": "mltcp-run-plan/1", "variants": {"planned": 3}}', None),
-        ('{"schema": "mltcp-run-plan/1", "variants": {"planned": {"time_shifts": 1}}}', None),
-    ],
-)
-def test_a_damaged_plan_costs_scores_and_shifts_only(
-    folder: Path, content: str | None, problem: str | None
-) -> None:
+def test_without_a_plan_the_realignments_are_still_reported(folder: Path) -> None:
     (folder / "plan.json").unlink()
-    if content is not None:
-        (folder / "plan.json").write_text(content)
     result = summarise(load_run(folder)).document()
-    assert problem is None or any(each.startswith(problem) for each in result["problems"])
     plan = result["variants"]["planned"]["plan"]
     assert (plan["score"], plan["realigned"]) == (None, 4)
     fits(render_text(result))

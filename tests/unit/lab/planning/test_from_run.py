@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.run_folders import BYTES, LONE_COMM_S, experiment, make_run
+from support.run_folders import BYTES, LONE_COMM_S, experiment, make_recording, make_run
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.main import main
@@ -42,11 +42,7 @@ def test_a_named_variant_shows_jobs_as_others_slowed_them_down(tmp_path: Path) -
 
 
 def test_a_recording_has_one_variant(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    make_run(folder, experiment(variants={"mltcp": "mltcp"}, recorded=True, baseline="mltcp"))
-    for name in ("iterations", "bursts"):
-        table = pd.read_csv(folder / f"{name}.csv")
-        table[table["variant"] != "alone"].to_csv(folder / f"{name}.csv", index=False)
+    folder = make_recording(tmp_path / "run", "mltcp")
     profiles = profiles_of_run(load_run(folder))
     assert len(profiles) == 4
     assert main(["plan", "score", str(folder)]) == 2  # a recording knows no link's rate

@@ -14,10 +14,11 @@ from support.watched_backend import WatchedBackend, event
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import IterationEvent, Job
-from mltcp_tools.lab.analysis import load_run, summarise
+from mltcp_tools.kernel.environment import RunEnvironment
+from mltcp_tools.lab.analysis import load_run, render_text, summarise
 from mltcp_tools.lab.planning.from_run import profiles_of_run
-from mltcp_tools.live.observe.iterations import JobIterations
-from mltcp_tools.live.observe.record import record
+from mltcp_tools.live.observe.iterations import JobIteration, JobIterations
+from mltcp_tools.live.observe.record import Recording, record
 
 PERIOD_S = 0.5
 BURST_S = 0.1
@@ -81,6 +82,21 @@ def test_a_finished_recording_is_whole(tmp_path: Path) -> None:
     assert run.experiment.jobs["a"].bytes == SIZE
     assert run.experiment.jobs["a"].compute == pytest.approx(PERIOD_S - BURST_S)
     assert "killed" not in " ".join(run.problems)
+
+
+def test_several_congestion_controls_are_one_variant(tmp_path: Path) -> None:
+    RunEnvironment(tmp_path)
+    odd = "7 (python3) to 127.0.0.1"
+    recording = Recording({1: Job(1, "a"), 2: Job(2, odd)}, 0.0, tmp_path)
+    recording.describe(0.0)
+    assert "No iterations were recorded." in render_text(summarise(load_run(tmp_path)).document())
+    for number, cc in enumerate(("cubic", "bbr"), 1):
+        recording.runs(number, cc, number, "10.0.0.1")
+        recording.take([JobIteration(number, number, number, number + 0.5, number + 1, SIZE, ())])
+    run = load_run(tmp_path)
+    assert run.job_names == ["a", odd]
+    assert run.variant_names == ["bbr+cubic"]
+    assert set(run.iterations["variant"]) == set(run.bursts["variant"]) == {"bbr+cubic"}
 
 
 def test_both_ends_on_one_host_are_two_directions(tmp_path: Path) -> None:
