@@ -28,8 +28,8 @@ from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_catch import BpfCatcher
 from mltcp_tools.kernel.backends.bpf_sockets import (
     FIRST_PIN,
-    Found,
     KernelSockets,
+    SocketAnswer,
     Wish,
     kernel_sockets,
 )
@@ -197,7 +197,9 @@ def test_sockets_are_iterated_once_and_only_for_changes(
     """A walk takes references to what isn't a connection yet, which old kernels get wrong."""
     walks: list[int] = []
 
-    def counted(self: KernelSockets, wishes: dict[int, Wish], *rest: Any) -> dict[int, Found]:
+    def counted(
+        self: KernelSockets, wishes: dict[int, Wish], *rest: Any
+    ) -> dict[int, SocketAnswer]:
         walks.append(len(wishes))
         return fulfil(self, wishes, *rest)
 

@@ -68,7 +68,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Found:
+class SocketAnswer:
     """The answer of a socket. error: an errno, 0 where the wish is fulfilled; ENOTCONN where it
     can't send any more, EBUSY where it ran another one than expected. was, now: what it ran before
     and after the wish."""
@@ -136,7 +136,7 @@ class KernelSockets(Closing):
 
     def fulfil(
         self, wishes: Mapping[int, Wish], home: Home, netns: int, by: Iterable[int] = ()
-    ) -> dict[int, Found]:
+    ) -> dict[int, SocketAnswer]:
         """Fulfil the wishes for sockets of one network namespace, by cookie; say what came of it.
 
         Sockets that aren't there (any more) are left out. home: the namespace that the jobs belong
@@ -150,7 +150,7 @@ class KernelSockets(Closing):
                 wanted.set(_COOKIE.pack(cookie), WISH.pack(wish.action, *names, *tag))
             try:
                 found = {
-                    cookie: Found(error, _text(was), _text(now))
+                    cookie: SocketAnswer(error, _text(was), _text(now))
                     for cookie, error, was, now in self._read("fulfil", FOUND)
                 }
             finally:

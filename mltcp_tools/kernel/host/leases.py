@@ -28,7 +28,7 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
-class Lease:
+class BackendUser:
     """pid: of the user. what: what it does, such as `mltcp agent`. backend: what it uses."""
 
     pid: int
@@ -64,7 +64,7 @@ def leased(what: str, backend: str, folder: Path = LEASES) -> Iterator[None]:
         os.close(descriptor)
 
 
-def leases(backend: str | None = None, folder: Path = LEASES) -> list[Lease]:
+def leases(backend: str | None = None, folder: Path = LEASES) -> list[BackendUser]:
     """The living users of the backend, or of any, but this very process; by pid."""
     found = []
     for path in folder.glob("*.json") if folder.is_dir() else ():
@@ -75,7 +75,7 @@ def leases(backend: str | None = None, folder: Path = LEASES) -> list[Lease]:
     return sorted(chosen, key=lambda each: each.pid)
 
 
-def _read(path: Path) -> Lease | None:
+def _read(path: Path) -> BackendUser | None:
     """The lease in a file; None where its user is dead, or it isn't to be believed.
 
     UnknownError where it can't be read.
@@ -99,7 +99,9 @@ def _read(path: Path) -> Lease | None:
         except BlockingIOError:
             with suppress(ValueError, TypeError, KeyError):
                 document = json.loads(file.read(_LARGEST))
-                return Lease(int(document["pid"]), str(document["what"]), str(document["backend"]))
+                return BackendUser(
+                    int(document["pid"]), str(document["what"]), str(document["backend"])
+                )
             return None
         with suppress(PermissionError):
             path.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from mltcp_tools.live.attach.jobs import named_job
 from mltcp_tools.live.attach.processes import Process, processes
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket, socket_descriptors, sockets_of
 from mltcp_tools.live.attach.state import LOCK, StateFiles
-from mltcp_tools.live.attach.switch import Outcome, Wanted, attach_all
+from mltcp_tools.live.attach.switch import AttachOutcome, Wanted, attach_all
 
 _RETRY_S = 5.0
 _DOUBT_S = 0.5
@@ -153,7 +153,7 @@ def _attach(
     try:
         done = attach_all(wanted, backend) if wanted else []
     except (MltcpError, OSError) as error:
-        done = [Outcome(error=error)] * len(jobs)
+        done = [AttachOutcome(error=error)] * len(jobs)
     for job, attached in zip(jobs, done, strict=True):
         for watched, sockets in job:
             _take_over(watched, sockets, attached, notices, now_s)
@@ -170,7 +170,7 @@ def _finder(watched: Watched, backend: Backend) -> Callable[[StateFiles], Job]:
 def _take_over(
     watched: Watched,
     sockets: Sequence[Socket],
-    attached: Outcome,
+    attached: AttachOutcome,
     notices: Notices,
     now_s: float,
 ) -> None:

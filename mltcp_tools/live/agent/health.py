@@ -9,7 +9,7 @@ from pathlib import Path
 from mltcp_tools.base.errors import HostError, MltcpError, UnknownError
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, checks, get_backend
 from mltcp_tools.kernel.backends.pins import loaded_elsewhere
-from mltcp_tools.kernel.host.leases import Lease, leases
+from mltcp_tools.kernel.host.leases import BackendUser, leases
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.removal import UNIT
 from mltcp_tools.live.attach.replacement import orphaned
@@ -72,7 +72,7 @@ def problems(backend: str) -> list[tuple[int, str]]:
     return sorted(found, key=lambda each: each[0])
 
 
-def _runs(lease: Lease) -> bool:
+def _runs(lease: BackendUser) -> bool:
     """Return whether the user is not about to end: it keeps its lease until its memory is freed."""
     try:
         return process(lease.pid).is_running()

@@ -23,7 +23,7 @@ _PROTOCOL = "system.sockprotoname"
 
 
 @dataclass(frozen=True)
-class Found:
+class HeldSocket:
     """A TCP socket and a process that holds it as `fd`. name: the congestion control it runs."""
 
     process: Process
@@ -37,7 +37,7 @@ class Found:
         return borrowed(self.process.pid, self.process.start_ticks, self.fd, self.cookie)
 
 
-def every_socket(names: Collection[str]) -> Iterator[Found]:
+def every_socket(names: Collection[str]) -> Iterator[HeldSocket]:
     """Yield the sockets that run one of the names, each once. Takes CAP_SYS_PTRACE and
     CAP_NET_ADMIN.
     """
@@ -52,7 +52,7 @@ def every_socket(names: Collection[str]) -> Iterator[Found]:
                     with borrowed(process.pid, process.start_ticks, fd, None) as ours:
                         name, cookie = congestion_control(ours), cookie_of(ours)
                     if name in names:
-                        yield Found(process, fd, inode, cookie, name)
+                        yield HeldSocket(process, fd, inode, cookie, name)
 
 
 def is_tcp(pid: int, fd: int) -> bool:

@@ -20,11 +20,11 @@ from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.kernel.congestion_controls import NAMES, base_of
 from mltcp_tools.kernel.host import facts, namespaces
 from mltcp_tools.kernel.host.cc_sockets import driven
-from mltcp_tools.kernel.host.leases import LEASES, Lease, leases
+from mltcp_tools.kernel.host.leases import LEASES, BackendUser, leases
 from mltcp_tools.kernel.host.locks import RUN_DIR
 from mltcp_tools.kernel.native.requirements import require_change
 from mltcp_tools.live.attach import privileges
-from mltcp_tools.live.attach.all_jobs import Found, every_socket
+from mltcp_tools.live.attach.all_jobs import HeldSocket, every_socket
 from mltcp_tools.live.attach.pidfd import Gone, put_back
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.state import STATE_DIR, StateFiles
@@ -151,7 +151,7 @@ def _stop_users(say: Say) -> None:
             time.sleep(0.05)
 
 
-def _signal(lease: Lease, number: signal.Signals) -> None:
+def _signal(lease: BackendUser, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(lease.pid, number)
 
@@ -184,7 +184,7 @@ def _switch_sockets() -> list[str]:
     return [f"{switched} other sockets now run their base algorithm."] if switched else []
 
 
-def _switch(found: Found) -> bool:
+def _switch(found: HeldSocket) -> bool:
     try:
         with found.borrow() as ours:
             try:

@@ -19,7 +19,7 @@ from mltcp_tools.kernel.host import namespaces
 from mltcp_tools.kernel.host.leases import leases
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.attach import privileges
-from mltcp_tools.live.attach.all_jobs import Found, every_socket
+from mltcp_tools.live.attach.all_jobs import HeldSocket, every_socket
 from mltcp_tools.live.attach.pidfd import Gone, put_back
 from mltcp_tools.live.attach.state import LOCK, StateFiles
 
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 class _Before:
     """The state before: sockets, the job of each by cookie, jobs, and defaults of namespaces."""
 
-    sockets: list[Found]
+    sockets: list[HeldSocket]
     tags: dict[int, int]
     jobs: dict[int, Job]
     defaults: list[tuple[namespaces.NetNamespace, str]]
@@ -150,7 +150,7 @@ def _set_jobs(backend: Backend, before: _Before) -> None:
             backend.set_job(job)
 
 
-def _switch(found: Found, name: str, backend: Backend | None, before: _Before) -> str:
+def _switch(found: HeldSocket, name: str, backend: Backend | None, before: _Before) -> str:
     """Give the socket the congestion control, and its tag with a backend; why not, if so."""
     try:
         with found.borrow() as ours:

@@ -48,7 +48,7 @@ class Wanted:
 
 
 @dataclass
-class Outcome:
+class AttachOutcome:
     """The outcome for one job: the job and what came of each socket, or why nothing was done."""
 
     job: Job | None = None
@@ -88,7 +88,7 @@ def attach_all(
     dry_run: bool = False,
     files: StateFiles | None = None,
     move: bool | None = None,
-) -> list[Outcome]:
+) -> list[AttachOutcome]:
     """Give sockets to their jobs, none of which may be there twice; say what came of each.
 
     The jobs are set in the backend. move: what to do with sockets of another job: True takes them
@@ -197,7 +197,7 @@ class _Steps:
         self.sockets = list({each.cookie: each for each in wanted.sockets}.values())
         self.states: Mapping[int, SocketState] = {}
         """Their states, by cookie."""
-        self.outcome = Outcome()
+        self.outcome = AttachOutcome()
         self.requests: dict[int, SwitchRequest] = {}
         """Of sockets to be switched or tagged, by cookie."""
         self._attached: list[AttachedJob] = []
@@ -213,7 +213,7 @@ class _Steps:
             try:
                 step()
             except (MltcpError, OSError) as error:
-                self.outcome = Outcome(error=error)
+                self.outcome = AttachOutcome(error=error)
                 self.sockets, self.requests, self._recorded = [], {}, {}
 
     @property

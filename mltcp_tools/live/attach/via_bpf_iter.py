@@ -10,7 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from mltcp_tools.kernel.backends.bpf import BpfBackend
-from mltcp_tools.kernel.backends.bpf_sockets import Action, Attached, Found, KernelSockets, Wish
+from mltcp_tools.kernel.backends.bpf_sockets import (
+    Action,
+    Attached,
+    KernelSockets,
+    SocketAnswer,
+    Wish,
+)
 from mltcp_tools.kernel.congestion_controls import is_mltcp
 from mltcp_tools.kernel.host.diag import TcpSocket, open_diag, tcp_sockets
 from mltcp_tools.kernel.host.namespaces import Unreachable, inside
@@ -84,12 +90,14 @@ class ViaBpfIter(SocketAccess):
                 done.setdefault(cookie, each.gone("the socket was closed"))
         return done
 
-    def _fulfil(self, wishes: Iterable[tuple[Socket | SocketRecord, Wish]]) -> dict[int, Found]:
+    def _fulfil(
+        self, wishes: Iterable[tuple[Socket | SocketRecord, Wish]]
+    ) -> dict[int, SocketAnswer]:
         """Walk through each namespace of these once; one that can't be reached is left out."""
         by_netns: defaultdict[int, list[tuple[Socket | SocketRecord, Wish]]] = defaultdict(list)
         for sock, wish in wishes:
             by_netns[sock.netns].append((sock, wish))
-        found: dict[int, Found] = {}
+        found: dict[int, SocketAnswer] = {}
         for netns, some in by_netns.items():
             by_cookie = {sock.cookie: wish for sock, wish in some}
             pids = sorted({sock.pid for sock, _ in some} - {0})[:_FEW]
@@ -122,7 +130,7 @@ def _gone(state: str) -> str:
     return "" if state in CAN_SEND else _ENDED
 
 
-def _given(request: SwitchRequest, found: Found) -> Change:
+def _given(request: SwitchRequest, found: SocketAnswer) -> Change:
     if found.error == errno.ENOTCONN:
         return request.gone(_ENDED)
     if found.error == errno.EBUSY:
@@ -137,7 +145,7 @@ def _given(request: SwitchRequest, found: Found) -> Change:
     return request.done()
 
 
-def _restored(request: SwitchRequest, found: Found) -> Change:
+def _restored(request: SwitchRequest, found: SocketAnswer) -> Change:
     if found.error:
         reason = refusal(found.error, request.new, os.strerror(found.error))
         return request.failed(reason, found.now)

@@ -52,7 +52,7 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Counters:
+class HostCounters:
     """The counters of a host at an instant (CLOCK_MONOTONIC seconds).
 
     links: bytes in and out by interface; those of that name in all other network namespaces as
@@ -85,7 +85,7 @@ class Span:
     went: frozenset[str]
 
 
-def read_counters(jobs: Iterable[str], path: Passed = frozenset()) -> Counters:
+def read_counters(jobs: Iterable[str], path: Passed = frozenset()) -> HostCounters:
     """Read them now, which takes root: other network namespaces are entered.
 
     jobs: names of those attached. path: interfaces, and no others count; empty: all do.
@@ -99,7 +99,7 @@ def read_counters(jobs: Iterable[str], path: Passed = frozenset()) -> Counters:
             if not path or (namespace.inode, name.strip()) in path:
                 words = rest.split()
                 links[_name(name.strip(), namespace.is_here)] += int(words[0]) + int(words[8])
-    return Counters(time.monotonic(), links, *cpu_ticks()[:3], frozenset(jobs))
+    return HostCounters(time.monotonic(), links, *cpu_ticks()[:3], frozenset(jobs))
 
 
 def _name(interface: str, is_here: bool) -> str:
@@ -164,7 +164,7 @@ def _other_end(netlink: IPRoute, link: Any) -> list[Any]:
     ]
 
 
-def span(before: Counters, after: Counters) -> Span:
+def span(before: HostCounters, after: HostCounters) -> Span:
     """Return the span between two readings."""
     length_s = max(after.at_s - before.at_s, 1e-9)
     ticks = max(after.ticks - before.ticks, 1)

@@ -12,7 +12,7 @@ from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.live.attach.sockets import sockets_of
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.observe.conditions import (
-    Counters,
+    HostCounters,
     Own,
     Span,
     differences,
@@ -39,7 +39,7 @@ class _Edge:
     again: bytes that the jobs have sent again.
     """
 
-    counters: Counters
+    counters: HostCounters
     moved: dict[str, dict[int, int]]
     again: int
     retransmits: dict[str, int]

@@ -14,7 +14,7 @@ from mltcp_tools.live.attach.sockets import sockets
 from mltcp_tools.live.observe import conditions
 from mltcp_tools.live.observe.conditions import (
     Conditions,
-    Counters,
+    HostCounters,
     Own,
     Span,
     differences,
@@ -34,9 +34,9 @@ def here_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditions, "in_each", lambda do: [(Here(), do())])
 
 
-def counters(at_s: float, link: int, **changed: object) -> Counters:
+def counters(at_s: float, link: int, **changed: object) -> HostCounters:
     values = {"stolen": 0, "worked": 0, "ticks": 0, "jobs": frozenset()}
-    return Counters(at_s, {"eth0": link}, **(values | changed))  # type: ignore[arg-type]
+    return HostCounters(at_s, {"eth0": link}, **(values | changed))  # type: ignore[arg-type]
 
 
 def test_a_span_is_the_difference_of_two_readings() -> None:
@@ -71,14 +71,14 @@ def test_what_the_jobs_send_again_is_no_other_traffic() -> None:
 
 def read(links: dict[str, float]) -> Span:
     """A second in which the interfaces had so many bytes."""
-    nothing = Counters(0.0, {}, 0, 0, 0, frozenset())
+    nothing = HostCounters(0.0, {}, 0, 0, 0, frozenset())
     moved = {name: round(size) for name, size in links.items()}
     return span(nothing, replace(nothing, at_s=1.0, links=moved))
 
 
 def test_an_interface_that_comes_with_traffic_is_other_traffic() -> None:
     alone = span(counters(0.0, 0), counters(1.0, 10**6))
-    more = Counters(1.0, {"eth0": 10**6, "veth1": 10**6}, 0, 0, 0, frozenset())
+    more = HostCounters(1.0, {"eth0": 10**6, "veth1": 10**6}, 0, 0, 0, frozenset())
     (said,) = differences(alone, span(counters(0.0, 0), more), (Own(1e6, 1e6), Own(1e6, 1e6)))
     assert "veth1" in said
 
