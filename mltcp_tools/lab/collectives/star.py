@@ -21,10 +21,8 @@ from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
 from mltcp_tools.base.errors import HostError
 from mltcp_tools.lab.testbed.namespaces import (
-    NAMESPACES,
     PREFIX,
     inside,
-    switch_off_offloads,
     write_sysctl,
 )
 from mltcp_tools.lab.testbed.network import Namespaces
@@ -72,9 +70,10 @@ class Star(Namespaces):
             self._connect(number)
 
     def _connect(self, number: int) -> None:
-        worker_mac, switch_mac = f"02:00:00:01:{number:02x}:01", f"02:00:00:01:{number:02x}:fe"
-        self._pair(self.workers[number], WORKER_INTERFACE, worker_mac, f"w{number}")
-        self._pair(self.switch, self.ports[number], switch_mac, f"s{number}")
+        more = (self._offloads, self.mtu)
+        ends = (self.workers[number], WORKER_INTERFACE), (self.switch, self.ports[number])
+        worker_mac, _ = self.pair(*ends[0], self.wires, f"w{number}", *more)
+        switch_mac, _ = self.pair(*ends[1], self.wires, f"s{number}", *more)
         with inside(self.wires), IPRoute() as ip:
             near, far = (ip.link_lookup(ifname=f"{end}{number}")[0] for end in "ws")
             self._shape(ip, near, number)
@@ -94,21 +93,6 @@ class Star(Namespaces):
             index = ip.link_lookup(ifname=self.ports[number])[0]
             ip.addr("add", index=index, address=gateway, prefixlen=24)
             ip.neigh("add", dst=worker, lladdr=worker_mac, ifindex=index, state=NUD_PERMANENT)
-
-    def _pair(self, namespace: str, interface: str, mac: str, wire: str) -> None:
-        """A veth pair from `namespace` to the wires, up."""
-        with open(NAMESPACES / self.wires) as target, inside(namespace), IPRoute() as ip:
-            peer = {"ifname": wire, "net_ns_fd": target.fileno()}
-            with needs("veth pairs (CONFIG_VETH)"):
-                ip.link("add", ifname=interface, kind="veth", address=mac, peer=peer)
-            self._bring_up(ip, interface)
-        with inside(self.wires), IPRoute() as ip:
-            self._bring_up(ip, wire)
-
-    def _bring_up(self, ip: Any, interface: str) -> None:
-        if not self._offloads:
-            switch_off_offloads(interface)
-        ip.link("set", index=ip.link_lookup(ifname=interface)[0], mtu=self.mtu, state="up")
 
     def _shape(self, ip: Any, index: int, number: int) -> None:
         with needs("the qdisc tbf (CONFIG_NET_SCH_TBF)"):

@@ -25,17 +25,14 @@ from mltcp_tools.lab.experiments.fabric import Fabric, rack_of
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.runs.recorder import LinkCounters
 from mltcp_tools.lab.testbed.namespaces import (
-    NAMESPACES,
     PREFIX,
     inside,
-    switch_off_offloads,
     write_sysctl,
 )
 from mltcp_tools.lab.testbed.network import Namespaces, settings_of
 from mltcp_tools.lab.testbed.qdiscs import (
     add_bottleneck,
     link_counters,
-    needs,
     read_bottleneck,
 )
 
@@ -62,7 +59,6 @@ class FabricNetwork(Namespaces):
         self.receiver = self.senders[-1]
         self.up: dict[str, tuple[str, str]] = {}
         self.down: dict[str, tuple[str, str]] = {}
-        self._pairs = 0
 
     def host(self, name: str) -> str:
         """The namespace of a host."""
@@ -151,18 +147,10 @@ class FabricNetwork(Namespaces):
 
     def _pair(self, lower: str, up: str, upper: str, down: str, offloads: bool) -> None:
         """A veth pair with the other end as the neighbour of each end."""
-        number, self._pairs = self._pairs, self._pairs + 1
-        macs = [f"02:00:00:{number >> 8:02x}:{number & 255:02x}:{end:02x}" for end in (1, 2)]
-        with open(NAMESPACES / upper) as target, inside(lower), IPRoute() as ip:
-            peer = {"ifname": down, "address": macs[1], "net_ns_fd": target.fileno()}
-            with needs("veth pairs (CONFIG_VETH)"):
-                ip.link("add", ifname=up, kind="veth", address=macs[0], peer=peer)
-        for namespace, interface, peer_mac in ((lower, up, macs[1]), (upper, down, macs[0])):
+        mac, upper_mac = self.pair(lower, up, upper, down, offloads)
+        for namespace, interface, peer_mac in ((lower, up, upper_mac), (upper, down, mac)):
             with inside(namespace), IPRoute() as ip:
                 index = ip.link_lookup(ifname=interface)[0]
-                if not offloads:
-                    switch_off_offloads(interface)
-                ip.link("set", index=index, state="up")
                 ip.neigh("add", dst=_NEIGHBOUR, lladdr=peer_mac, ifindex=index, state=NUD_PERMANENT)
 
 

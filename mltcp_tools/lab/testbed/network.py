@@ -34,7 +34,7 @@ from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
 from mltcp_tools.base.errors import HostError
 from mltcp_tools.kernel.host.facts import read_sysctl
-from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.experiments.links import MTU, Link
 from mltcp_tools.lab.runs.recorder import LinkCounters
 from mltcp_tools.lab.testbed.namespaces import (
     NAMESPACES,
@@ -82,6 +82,7 @@ class Namespaces:
     def __init__(self, sysctls: Mapping[str, str]) -> None:
         self.sysctls = _NO_IPV6 | dict(sysctls)
         self.names: list[str] = []
+        self._pairs = 0
 
     def __enter__(self) -> Self:
         try:
@@ -119,6 +120,25 @@ class Namespaces:
         with inside(namespace):
             for key, value in self.sysctls.items():
                 write_sysctl(key, value)
+
+    def pair(
+        self, here: str, name: str, there: str, there_name: str, offloads: bool, mtu: int = MTU
+    ) -> tuple[str, str]:
+        """A veth pair between two namespaces, up, without addresses; the MACs of its ends."""
+        number, self._pairs = self._pairs, self._pairs + 1
+        mac, there_mac = (
+            f"02:00:00:{number >> 8:02x}:{number & 255:02x}:{end:02x}" for end in (1, 2)
+        )
+        with open(NAMESPACES / there) as target, inside(here), IPRoute() as ip:
+            peer = {"ifname": there_name, "address": there_mac, "net_ns_fd": target.fileno()}
+            with needs("veth pairs (CONFIG_VETH)"):
+                ip.link("add", ifname=name, kind="veth", address=mac, peer=peer)
+        for namespace, interface in ((here, name), (there, there_name)):
+            with inside(namespace), IPRoute() as ip:
+                if not offloads:
+                    switch_off_offloads(interface)
+                ip.link("set", index=ip.link_lookup(ifname=interface)[0], mtu=mtu, state="up")
+        return mac, there_mac
 
     def read_back_settings(self) -> dict[str, Any]:
         """`offloads`: per interface those of OFFLOADS that are on; `sysctls`: as set, everywhere.
@@ -221,24 +241,17 @@ class Dumbbell(Namespaces):
     ) -> None:
         """A veth pair from a router to what has its default route there, with addresses, routes
         and neighbours."""
-        router_mac, other_mac = f"02:00:00:00:{subnet:02x}:fe", f"02:00:00:00:{subnet:02x}:01"
-        router_ip, other_ip = f"10.0.{subnet}.254", f"10.0.{subnet}.1"
-        with open(NAMESPACES / namespace) as target, inside(router), IPRoute() as ip:
-            peer = {"ifname": other_end, "address": other_mac, "net_ns_fd": target.fileno()}
-            with needs("veth pairs (CONFIG_VETH)"):
-                ip.link("add", ifname=router_end, kind="veth", address=router_mac, peer=peer)
-            self._bring_up(ip, router_end, router_ip, other_ip, other_mac)
-        with inside(namespace), IPRoute() as ip:
-            self._bring_up(ip, other_end, other_ip, router_ip, router_mac)
-            ip.route("add", dst="default", gateway=router_ip)
-
-    def _bring_up(self, ip: Any, interface: str, address: str, peer: str, peer_mac: str) -> None:
-        index = ip.link_lookup(ifname=interface)[0]
-        if not self.link.offloads:
-            switch_off_offloads(interface)
-        ip.addr("add", index=index, address=address, prefixlen=24)
-        ip.link("set", index=index, mtu=self.link.mtu, state="up")
-        ip.neigh("add", dst=peer, lladdr=peer_mac, ifindex=index, state=NUD_PERMANENT)
+        link, ends = self.link, ((router, router_end), (namespace, other_end))
+        macs = self.pair(*ends[0], *ends[1], link.offloads, link.mtu)
+        addresses = f"10.0.{subnet}.254", f"10.0.{subnet}.1"
+        for end, (where, interface) in enumerate(ends):
+            with inside(where), IPRoute() as ip:
+                index = ip.link_lookup(ifname=interface)[0]
+                ip.addr("add", index=index, address=addresses[end], prefixlen=24)
+                peer = {"dst": addresses[1 - end], "lladdr": macs[1 - end]}
+                ip.neigh("add", **peer, ifindex=index, state=NUD_PERMANENT)
+                if end:
+                    ip.route("add", dst="default", gateway=addresses[0])
 
 
 def sysctls_of(link: Link, sysctls: Mapping[str, str]) -> dict[str, str]:

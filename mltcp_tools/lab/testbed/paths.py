@@ -24,10 +24,8 @@ from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.runs.recorder import LinkCounters
 from mltcp_tools.lab.testbed.namespaces import (
-    NAMESPACES,
     PREFIX,
     inside,
-    switch_off_offloads,
     write_sysctl,
 )
 from mltcp_tools.lab.testbed.network import Namespaces, settings_of
@@ -35,7 +33,6 @@ from mltcp_tools.lab.testbed.qdiscs import (
     BOTTLENECK,
     add_bottleneck,
     link_counters,
-    needs,
     read_bottleneck,
 )
 
@@ -111,17 +108,8 @@ class Paths(Namespaces):
 
     def _connect(self, here: str, there: str, here_name: str, there_name: str) -> None:
         """A veth pair between two namespaces, up, without addresses."""
-        number = len(self._ways) // 2
-        macs = [f"02:00:00:{number >> 8:02x}:{number & 255:02x}:{end:02x}" for end in (1, 2)]
-        with open(NAMESPACES / there) as target, inside(here), IPRoute() as ip:
-            peer = {"ifname": there_name, "address": macs[1], "net_ns_fd": target.fileno()}
-            with needs("veth pairs (CONFIG_VETH)"):
-                ip.link("add", ifname=here_name, kind="veth", address=macs[0], peer=peer)
-        for namespace, name in ((here, here_name), (there, there_name)):
-            with inside(namespace), IPRoute() as ip:
-                if not any(link.offloads for link in self.links.values()):
-                    switch_off_offloads(name)
-                ip.link("set", index=ip.link_lookup(ifname=name)[0], state="up")
+        offloads = any(link.offloads for link in self.links.values())
+        macs = self.pair(here, here_name, there, there_name, offloads)
         self._ways[here, there] = (here_name, macs[1])
         self._ways[there, here] = (there_name, macs[0])
 
