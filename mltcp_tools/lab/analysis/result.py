@@ -91,16 +91,6 @@ class LinkResult:
 
 
 @dataclass(kw_only=True)
-class PhaseResult:
-    """A span in which the same jobs run (phases.py)."""
-
-    jobs: list[str]
-    iteration_s: Distribution | None
-    bound_s: float | None
-    """The bound's mean over the same iterations."""
-
-
-@dataclass(kw_only=True)
 class PlannedJob:
     """One job's planned time shift, and how it kept to it."""
 
@@ -194,8 +184,6 @@ class VariantResult(ScheduleResult):
     """Highest share of the host's CPU time in use, over repetitions."""
     events_per_burst: float | None
     """Iterations that the kernel ended, per burst and flow that was sent; 1 is right."""
-    phases: list[PhaseResult]
-    """Iterations while the same jobs ran; [] where all jobs run all the time."""
     plan: PlanResult | None = None
     base: str | None = None
     """The variant whose congestion control this one builds on."""

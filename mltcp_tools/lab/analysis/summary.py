@@ -12,7 +12,6 @@ from mltcp_tools.lab.analysis import bootstrap, metrics
 from mltcp_tools.lab.analysis.bootstrap import Estimate
 from mltcp_tools.lab.analysis.headline import headline
 from mltcp_tools.lab.analysis.neighbours import neighbours_of
-from mltcp_tools.lab.analysis.phases import phases_of
 from mltcp_tools.lab.analysis.planned import planned_of
 from mltcp_tools.lab.analysis.reference import Reference, make_reference
 from mltcp_tools.lab.analysis.result import (
@@ -163,7 +162,6 @@ def _variant(run: Run, variant: str, table: pd.DataFrame, reference: Reference) 
         ),
         cpu_busy=rows["cpu_busy"].max() if len(rows) else None,
         events_per_burst=_events_per_burst(run, variant),
-        phases=phases_of(table, reference.iterations.get("bound")),
     )
 
 

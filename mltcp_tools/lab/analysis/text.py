@@ -78,7 +78,6 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
         _host(result),
         _jobs(result),
         _plans(result),
-        _phases(result),
         *_neighbours(result),
         _repetitions(result),
     ]
@@ -271,27 +270,6 @@ def _plans(result: Mapping[str, Any]) -> Table:
 
 def _milliseconds(seconds: float | None) -> str:
     return NONE if seconds is None else f"{seconds * 1e3:.1f}"
-
-
-def _phases(result: Mapping[str, Any]) -> Table:
-    """Per variant and phase, where jobs come late or leave early."""
-    unit, seconds = time_unit(result)
-    rows: list[Row] = []
-    for variant, entry in result["variants"].items():
-        if entry["phases"]:
-            _separate(rows)
-        rows += [
-            [
-                clip(variant),
-                clip(", ".join(phase["jobs"]), 40),
-                *(seconds(phase["iteration_s"][key]) for key in ("mean", "p50", "p99")),
-                seconds(phase["bound_s"]),
-                str(phase["iteration_s"]["count"]),
-            ]
-            for phase in entry["phases"]
-        ]
-    head = ("variant", "jobs that run", "mean", "p50", "p99", "bound", "iterations")
-    return Table(f"Phases ({unit})", head, rows)
 
 
 def _neighbours(result: Mapping[str, Any]) -> Iterator[Table]:
