@@ -33,14 +33,13 @@ def command() -> None:
     default="10s",
     help="Time after which a silent client that owes data is dropped.",
 )
-@click.option("--one-off", is_flag=True, help="End after the first client.")
 @click.option(
     "--cc",
     metavar="NAME",
     help="Congestion control of this side; for dctcp, which needs ECN, name it on both sides."
     "  [default: the host's]",
 )
-def server(port: int, bind: str | None, timeout: float, one_off: bool, cc: str | None) -> None:
+def server(port: int, bind: str | None, timeout: float, cc: str | None) -> None:
     """Receive the bursts of any number of emulated jobs."""
     from mltcp_tools.lab.emulator.server import EmulatorServer
 
@@ -48,7 +47,6 @@ def server(port: int, bind: str | None, timeout: float, one_off: bool, cc: str |
         port,
         bind,
         timeout_s=timeout,
-        one_off=one_off,
         cc=cc,
         log=lambda line: click.echo(line, err=True),
     )

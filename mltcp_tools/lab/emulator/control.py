@@ -8,10 +8,9 @@ The parent makes a socketpair(AF_UNIX, SOCK_SEQPACKET) and lets the emulator inh
     parent -> client   {"event": "job", "name": the job's name, "spec": the fields of JobSpec,
                         "trace_s": seconds between samples, or null}
                        first of all
-    client -> parent   {"event": "connected", "last": bool, "flows": [{"flow": 0,
-                        "local": [address, port], "remote": [address, port]}, …]}
-                       with the sockets of these flows attached (SCM_RIGHTS), at most 64 a message;
-                       the last of these messages has "last": true
+    client -> parent   {"event": "connected", "last": bool} with the sockets of the next flows
+                       attached (SCM_RIGHTS), at most 64 a message; the last of these messages has
+                       "last": true
     Of a job with a pattern, each rank is a process of its own:
     parent -> rank     {"event": "job", "name", "spec", "trace_s": as above, "rank": its number,
                         "port": that it listens on, "routes": {number of a connection: {"source":
@@ -116,19 +115,7 @@ class Control:
         """Tell the parent about all flows, and hand it their sockets."""
         for first in range(0, len(flows), FLOWS_PER_MESSAGE):
             part = flows[first : first + FLOWS_PER_MESSAGE]
-            message = {
-                "event": "connected",
-                "last": first + len(part) == len(flows),
-                "flows": [
-                    {
-                        "flow": first + i,
-                        "local": list(sock.getsockname()[:2]),
-                        "remote": list(sock.getpeername()[:2]),
-                    }
-                    for i, sock in enumerate(part)
-                ],
-            }
-            self._send(message, part)
+            self._send({"event": "connected", "last": first + len(part) == len(flows)}, part)
 
     def iteration(self, number: int) -> None:
         """Tell the parent that iteration `number` is over, if it is listening."""

@@ -90,7 +90,6 @@ class EmulatorServer:
         bind: str | None = None,
         *,
         timeout_s: float = 10.0,
-        one_off: bool = False,
         cc: str | None = None,
         log: Callable[[str], None] = lambda line: None,
         control: Control | None = None,
@@ -98,12 +97,10 @@ class EmulatorServer:
         if not 0.001 <= timeout_s <= 86400:
             raise UsageError(f"The timeout must be 1 ms to a day, not {timeout_s:g} s.")
         self._timeout_s = timeout_s
-        self._one_off = one_off
         self._log = log
         self._control = control
         self._selector = selectors.DefaultSelector()
         self._connections: set[_Connection] = set()
-        self._finished = False
         self._capacity = raise_descriptor_limit()
         self._refused = 0
         self._listener = listen(port, bind)
@@ -114,7 +111,7 @@ class EmulatorServer:
         self.port: int = self._listener.getsockname()[1]
 
     def serve(self) -> None:
-        """Serve until interrupted, or with one_off until the first client's run is over."""
+        """Serve until interrupted."""
         self._selector.register(self._listener, _READ)
         if self._control is not None:
             self._selector.register(self._control, _READ)
@@ -122,7 +119,7 @@ class EmulatorServer:
         self._log(f"listening on {self.address} port {self.port}")
         next_sweep = time.monotonic() + _SWEEP_S
         try:
-            while not self._finished:
+            while True:
                 # With nobody connected there is nothing to sweep, and no reason to wake up.
                 idle = not self._connections and not self._refused
                 timeout = None if idle else max(0.0, next_sweep - time.monotonic())
@@ -280,5 +277,3 @@ class EmulatorServer:
         ending = "finished" if reason is None else f"lost ({reason})"
         size = format_bytes(connection.bytes)
         self._log(f"{connection.peer} {ending}: {size} in {seconds:.1f} s")
-        others = any(each.hello for each in self._connections)
-        self._finished = self._one_off and not others

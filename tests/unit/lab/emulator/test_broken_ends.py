@@ -161,17 +161,3 @@ def test_port_in_use() -> None:
 def test_foreign_address(bind: str) -> None:
     with pytest.raises(UsageError, match="address"):
         EmulatorServer(0, bind)
-
-
-def test_one_off_server_ends_by_itself() -> None:
-    log: list[str] = []
-    server = EmulatorServer(0, "127.0.0.1", one_off=True, log=log.append)
-    thread = threading.Thread(target=server.serve)
-    thread.start()
-    # Something else than a client doesn't count.
-    with socket.create_connection(("127.0.0.1", server.port)) as sock:
-        sock.sendall(bytes(100))
-    run(server.port, flows=3)
-    thread.join(timeout=30)
-    assert not thread.is_alive()
-    assert [line for line in log if "finished: 300 kB" in line] == log[-3:]

@@ -93,22 +93,20 @@ def result(process: Emulator, expected_code: int = 0) -> dict[str, Any]:
 
 def test_run_under_control() -> None:
     with server() as (_, _, port), client(port, iterations=3, flows=70) as (process, control):
-        flows: list[dict[str, Any]] = []
-        last = False
+        flows, last = 0, False
         while not last:
             message, fds = receive_message(control)
             assert message is not None
             assert message["event"] == "connected"
-            assert len(fds) == len(message["flows"]) <= 64
-            for fd, flow in zip(fds, message["flows"], strict=True):
+            assert len(fds) <= 64
+            for fd in fds:
                 with socket.socket(fileno=fd) as sock:
-                    assert list(sock.getsockname()) == flow["local"]
-                    assert list(sock.getpeername()) == flow["remote"] == ["127.0.0.1", port]
+                    assert sock.getpeername() == ("127.0.0.1", port)
                     assert congestion_control(sock) == "reno"
                     assert not sock.get_inheritable()
-            flows += message["flows"]
+            flows += len(fds)
             last = message["last"]
-        assert [flow["flow"] for flow in flows] == list(range(70))
+        assert flows == 70
         at = time.monotonic() + 0.3
         start(control, at)
         for number in (1, 2, 3):

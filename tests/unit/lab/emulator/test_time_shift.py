@@ -66,7 +66,7 @@ def test_every_communication_is_near_a_slot(durations: list[float]) -> None:
 
 def run_client(*arguments: str) -> str:
     """Return the output of a client with a server of its own."""
-    with Emulator("server", "--port", "0", "--one-off") as server:
+    with Emulator("server", "--port", "0") as server:
         port = f"--port={server.port()}"
         with Emulator("client", "127.0.0.1", port, "--bytes=10kB", *arguments) as client:
             code, text, _ = client.end()
