@@ -94,40 +94,37 @@ def test_overlap_without_communication() -> None:
     assert metrics.overlap(bursts(("a", 1, 1), ("b", 1, 1)))[0] is None
 
 
-def interleaved(comm_s: list[list[float]]) -> int | None:
-    return metrics.interleaved_from(
-        iterations(comm_s), {f"job-{i}": 1.0 for i in range(len(comm_s))}
-    )
+GOOD, BAD = [1.0], [3.0]
 
 
-def test_interleaved_from_the_change() -> None:
-    # A window of 10 holds with at most two bad iterations in it, so two before the change count.
-    assert interleaved([[3.0] * 30 + [1.0] * 70] * 2) == 29
-    assert interleaved([[1.0] * 100] * 2) == 1
-    assert interleaved([[3.0] * 100] * 2) is None
-
-
-def test_interleaved_stands_one_late_outlier() -> None:
-    comm_s = [[3.0] * 30 + [1.0] * 70, [3.0] * 30 + [1.0] * 70]
-    comm_s[0][80] = comm_s[1][80] = comm_s[1][81] = 50.0
-    assert interleaved(comm_s) == 29
-
-
-def test_interleaved_ignores_early_luck_and_late_luck() -> None:
-    assert interleaved([[1.0] * 30 + [3.0] * 30 + [1.0] * 40] * 2) == 59
-    assert interleaved([[3.0] * 85 + [1.0] * 15] * 2) is None  # fewer than 20 remain
-    assert interleaved([[1.0] * 50 + [3.0] * 50] * 2) is None
-
-
-def test_interleaved_needs_enough_iterations() -> None:
-    assert interleaved([[1.0] * 19] * 2) is None
-    assert interleaved([[1.0] * 20] * 2) == 1
-    assert interleaved([[1.0] * 5] * 2) is None
-
-
-def test_interleaved_ends_with_the_first_job_to_finish() -> None:
-    # The second job's comm is short only once the first has gone.
-    assert interleaved([[3.0] * 30, [3.0] * 30 + [1.0] * 100]) is None
+@pytest.mark.parametrize(
+    ("comm_s", "since"),
+    [
+        # A window of 10 holds with two bad iterations in it, so two before the change count.
+        ([BAD * 30 + GOOD * 70] * 2, 29),
+        ([GOOD * 100] * 2, 1),
+        ([BAD * 100] * 2, None),
+        (
+            [
+                BAD * 30 + GOOD * 50 + [50.0] + GOOD * 19,
+                BAD * 30 + GOOD * 50 + [50.0] * 2 + GOOD * 18,
+            ],
+            29,
+        ),
+        ([GOOD * 30 + BAD * 30 + GOOD * 40] * 2, 59),
+        ([BAD * 85 + GOOD * 15] * 2, None),  # fewer than 20 remain
+        ([GOOD * 50 + BAD * 50] * 2, None),
+        ([GOOD * 19] * 2, None),
+        ([GOOD * 20] * 2, 1),
+        # The second job's comm is short only once the first has gone.
+        ([BAD * 30, BAD * 30 + GOOD * 100], None),
+    ],
+)
+def test_jobs_are_interleaved_from_the_change_on(
+    comm_s: list[list[float]], since: int | None
+) -> None:
+    lone = {f"job-{i}": 1.0 for i in range(len(comm_s))}
+    assert metrics.interleaved_from(iterations(comm_s), lone) == since
 
 
 def test_interleaved_counts_iterations_of_the_shortest_job() -> None:
