@@ -60,6 +60,7 @@ Generated from test results by `scripts/supported.py`. **run**: it was loaded an
 **built**: it was compiled for that kernel and installed. **refused**: `mltcp load` refuses that
 kernel. **not tried**: run `mltcp doctor` there, which checks the kernel itself, not its version.
 Ubuntu's kernels (22.04's 5.15, 24.04's 6.8) ran with Debian's programs.
+Pages of 64 KiB weren't tried: Debian's kernels for arm64 have pages of 4 or 16 KiB.
 
 """
 
