@@ -88,7 +88,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Compared:
+class RoundResult:
     """The result of one round: log ratios by job. discarded: why there are none."""
 
     mltcp_first: bool
@@ -96,7 +96,7 @@ class Compared:
     discarded: str = ""
 
 
-def compare(world: World, period_s: float, mltcp_first: bool) -> Compared:
+def compare(world: World, period_s: float, mltcp_first: bool) -> RoundResult:
     """One round in the world, whose jobs run mltcp in the end."""
     try:
         world.switch(MLTCP)
@@ -109,13 +109,13 @@ def compare(world: World, period_s: float, mltcp_first: bool) -> Compared:
     except NoIterations:
         raise
     except (Ended, JobEnded, MltcpError) as error:
-        return Compared(mltcp_first, {}, str(error))
+        return RoundResult(mltcp_first, {}, str(error))
     if changed := what_changed(list(periods.values()), world):
-        return Compared(mltcp_first, {}, " ".join(changed))
+        return RoundResult(mltcp_first, {}, " ".join(changed))
     values = {
         job: log_ratio(periods[BASE].jobs[job], periods[MLTCP].jobs[job]) for job in periods_s
     }
-    return Compared(mltcp_first, values)
+    return RoundResult(mltcp_first, values)
 
 
 class Prover(Closing):
@@ -131,7 +131,7 @@ class Prover(Closing):
         self._source = random.Random()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._done: list[Compared] = []
+        self._done: list[RoundResult] = []
         self._next_s = now_s
         self._without: set[str] = set()
         """Jobs whose iterations can't be seen."""
@@ -207,7 +207,7 @@ class Prover(Closing):
             self._warned.add(sentence)
             self._say(sentence)
 
-    def _compare(self, jobs: Sequence[str]) -> Compared:
+    def _compare(self, jobs: Sequence[str]) -> RoundResult:
         attached = {state.job.name for state in StateFiles().read()}
         subjects = find_subjects({job: () for job in jobs if job in attached})
         (name, *others) = {
