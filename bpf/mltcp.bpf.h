@@ -142,12 +142,12 @@ static __always_inline __u64 mltcp_bpf_acked_bytes(struct sock *sk)
 	return tp->bytes_acked;
 }
 
-/* FNV-1a over the words of a path's addresses, and the cookie of its namespace, which never returns. */
-static __always_inline __u32 mltcp_bpf_hash(struct sock *sk)
+/* FNV-1a over a job, the words of a path's addresses, and its namespace's cookie, which never returns. */
+static __always_inline __u32 mltcp_bpf_hash(struct sock *sk, __u32 job)
 {
 	const struct sock_common *common = &sk->__sk_common;
 	__u64 cookie = common->skc_net.net->net_cookie;
-	__u32 addresses[8], hash = (__u32)cookie ^ (__u32)(cookie >> 32), i;
+	__u32 addresses[8], hash = (__u32)cookie ^ (__u32)(cookie >> 32) ^ job, i;
 
 	copy_address((__u8 *)addresses, common->skc_family, common->skc_rcv_saddr,
 		     &common->skc_v6_rcv_saddr);
@@ -162,9 +162,9 @@ static __always_inline __u32 mltcp_bpf_hash(struct sock *sk)
  * Where the host keeps what the flows of a path share, and the path's key. Never NULL, but the verifier
  * can't tell.
  */
-static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
+static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 job, __u32 *key)
 {
-	__u32 hash = mltcp_bpf_hash(sk);
+	__u32 hash = mltcp_bpf_hash(sk, job);
 
 	*key = hash;
 	hash >>= 32 - MLTCP_PATHS_BITS; /* the low bits of FNV know little of the words */
@@ -305,9 +305,9 @@ static __always_inline struct mltcp_host mltcp_env_host(const struct mltcp_env *
 	return host;
 }
 
-static __always_inline __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 *key)
+static __always_inline __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 job, __u32 *key)
 {
-	return mltcp_bpf_path(env->sk, key);
+	return mltcp_bpf_path(env->sk, job, key);
 }
 
 /* Was unloading forced? Then every flow is its base, from its next decision on. */
@@ -377,7 +377,7 @@ static __always_inline void mltcp_bpf_loss(struct sock *sk)
 	__u32 key;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
-	path = mltcp_bpf_path(sk, &key);
+	path = mltcp_bpf_path(sk, 0, &key);
 	if (flow && path)
 		mltcp_on_loss(flow, tp->srtt_us >> 3, tp->rtt_min.s[0].v, path, key);
 }
@@ -387,7 +387,7 @@ static __always_inline void mltcp_bpf_undo(struct sock *sk)
 {
 	struct mltcp_flow *flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	__u32 key;
-	__u64 *path = mltcp_bpf_path(sk, &key);
+	__u64 *path = mltcp_bpf_path(sk, 0, &key);
 
 	if (flow && path)
 		mltcp_on_undo(flow, path, key);

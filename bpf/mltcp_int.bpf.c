@@ -81,7 +81,7 @@ static __always_inline void find_keys(struct sock *sk, struct mltcp_rate_flow *r
 	__u32 key;
 
 	if (!rate->path_key) {
-		mltcp_bpf_path(sk, &key);
+		mltcp_bpf_path(sk, 0, &key);
 		rate->path_key = key ? key : 1;
 	}
 	if (rate->job == job)

@@ -13,8 +13,8 @@
 /* More jobs than a host has processes to run them is a mistake. */
 #define MLTCP_JOBS_MAX 4096
 
-/* How many paths a host remembers: 8 KiB. */
-#define MLTCP_PATHS_BITS 10
+/* How many words a host keeps, one for a path and one for each job there: 32 KiB. */
+#define MLTCP_PATHS_BITS 12
 
 /* Bytes of a build's name. */
 #define MLTCP_BUILD_BYTES 32
@@ -64,7 +64,7 @@ struct {
 	__type(value, struct mltcp_traffic);
 } mltcp_hosts SEC(".maps");
 
-/* What flows of a path share, see mltcp_delay_ask(). */
+/* What flows of a path share, see mltcp_delay_ask(), or those of a job there, see mltcp_job_ratio(). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1 << MLTCP_PATHS_BITS);

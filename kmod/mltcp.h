@@ -240,8 +240,8 @@ bool mltcp_flows_tell(struct mltcp_net *mn, struct mltcp_place *at, mltcp_tell_f
 void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event);
 
 /* mltcp_paths.c */
-/* Where the flows of the socket's path keep what they share, and the path's key. */
-u64 *mltcp_path(const struct sock *sk, u32 *key);
+/* Where the flows of the socket's path, or those of a job there, keep what they share, and the key. */
+u64 *mltcp_path(const struct sock *sk, u32 job, u32 *key);
 
 /* mltcp_net.c */
 int mltcp_nets_init(void);

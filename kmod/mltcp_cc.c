@@ -79,7 +79,7 @@ static u32 mltcp_ssthresh(struct sock *sk)
 	u32 key;
 
 	if (ms) {
-		path = mltcp_path(sk, &key);
+		path = mltcp_path(sk, 0, &key);
 		mltcp_on_loss(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), path, key);
 	}
 	return base ? base->ssthresh(sk) : tcp_reno_ssthresh(sk);
@@ -148,7 +148,7 @@ static u32 mltcp_undo_cwnd(struct sock *sk)
 	u32 key;
 
 	if (ms) {
-		path = mltcp_path(sk, &key);
+		path = mltcp_path(sk, 0, &key);
 		mltcp_on_undo(&ms->flow, path, key);
 	}
 	return base ? base->undo_cwnd(sk) : tcp_reno_undo_cwnd(sk);
@@ -217,9 +217,9 @@ static struct mltcp_host mltcp_env_host(const struct mltcp_env *env, u64 now)
 	return host;
 }
 
-static u64 *mltcp_env_path(const struct mltcp_env *env, u32 *key)
+static u64 *mltcp_env_path(const struct mltcp_env *env, u32 job, u32 *key)
 {
-	return mltcp_path(env->ms->sk, key);
+	return mltcp_path(env->ms->sk, job, key);
 }
 
 static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *flow)

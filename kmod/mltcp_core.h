@@ -301,15 +301,32 @@ static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
  * nothing to share out. Where much comes towards the flow or its host, ACKs wait in a queue, too.
  */
 static inline __u32 mltcp_yield_target(const struct mltcp_flow *f, const struct mltcp_params *p,
-				       __u64 now)
+				       __u32 ratio, __u64 now)
 {
 	__u32 target;
 
 	if (f->delay.full_us < MLTCP_QUEUE_MIN_US || f->flags & MLTCP_ANY_BIDIRECTIONAL ||
 	    mltcp_yield_is_over(f, now))
 		return 0;
-	target = mltcp_scale(f->delay.full_us, mltcp_between(p->yield_min, p->yield_max, f->ratio));
+	target = mltcp_scale(f->delay.full_us, mltcp_between(p->yield_min, p->yield_max, ratio));
 	return target > MLTCP_QUEUE_MIN_US ? target : MLTCP_QUEUE_MIN_US;
+}
+
+/*
+ * The ratio that counts for a flow of a job that the administrator set: the largest among the job's
+ * flows between the same two addresses. They are waited for together. By ratios of their own, one
+ * that happens to be ahead would starve the others, and the last would meet other jobs at ratio 0
+ * though its job has sent almost everything. Whichever begins an iteration first begins it for all.
+ * slot, key: as mltcp_delay_ask(), of the job.
+ */
+static inline __u32 mltcp_job_ratio(const struct mltcp_flow *f, __u64 *slot, __u32 key, __u64 now)
+{
+	__u64 word = MLTCP_READ_ONCE(*slot);
+
+	if (now != f->start_ns && word >> 32 == key && (__u32)word > f->ratio)
+		return (__u32)word;
+	MLTCP_WRITE_ONCE(*slot, (__u64)key << 32 | f->ratio);
+	return f->ratio;
 }
 
 /* The window is the base's, but for what a flow that has yielded still takes back. */
@@ -321,12 +338,14 @@ static inline void mltcp_be_as_base(struct mltcp_flow *f)
 
 /*
  * Set what the flow may do until it has got a step further, with the ACK at now. mechanisms:
- * those of the job, or of the congestion control, and MLTCP_TRUSTED.
+ * those of the job, or of the congestion control, and MLTCP_TRUSTED. job_slot, job_key: where
+ * mltcp_job_ratio() is kept; NULL: the flow's own ratio counts.
  */
 static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p,
-				__u32 mechanisms, __u64 now)
+				__u32 mechanisms, __u64 now, __u64 *job_slot, __u32 job_key)
 {
 	__u64 total = mltcp_total(f), sent = mltcp_sent(f);
+	__u32 ratio;
 
 	f->ratio = mltcp_ratio(sent, total);
 	/*
@@ -346,10 +365,11 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	f->next_bytes = f->acked_bytes + total / MLTCP_STEPS;
 	if (sent < total && f->next_bytes > f->start_bytes + total)
 		f->next_bytes = f->start_bytes + total;
+	ratio = job_slot ? mltcp_job_ratio(f, job_slot, job_key, now) : f->ratio;
 	if (mechanisms & MLTCP_SCALE_INCREASE)
-		f->gain = mltcp_gain(p, f->ratio);
+		f->gain = mltcp_gain(p, ratio);
 	if (mechanisms & MLTCP_YIELD)
-		f->yield_us = mltcp_yield_target(f, p, now);
+		f->yield_us = mltcp_yield_target(f, p, ratio, now);
 	if (f->yield_us)
 		f->next_ns = f->start_ns + 1000ULL * f->idle_us + 1;
 }

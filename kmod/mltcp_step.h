@@ -39,8 +39,11 @@ static void mltcp_env_report(struct mltcp_env *env, const struct mltcp_flow *f);
 static __u64 mltcp_env_received(const struct mltcp_env *env);
 /* What its host has received and sent, without loopback's; as old as MLTCP_GAP_MIN_NS at most. */
 static struct mltcp_host mltcp_env_host(const struct mltcp_env *env, __u64 now);
-/* Where what flows of the path share is kept, and the path's key; NULL: nowhere. */
-static __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 *key);
+/*
+ * Where what flows of the path share is kept, those of a job or, for job 0, all of them, and the key
+ * there; NULL: nowhere.
+ */
+static __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 job, __u32 *key);
 /* Where the connection is now: calls mltcp_note(). */
 static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *f);
 /* Has the operator switched the algorithm off? */
@@ -80,9 +83,10 @@ static inline void mltcp_step_begin(const struct mltcp_env *env, struct mltcp_fl
 static inline void mltcp_step_decide(struct mltcp_env *env, struct mltcp_flow *f, __u64 now,
 				     __u64 acked_bytes)
 {
-	__u32 mechanisms, key;
+	__u32 mechanisms, key, job_key = 0;
 	const struct mltcp_params *p = mltcp_env_params(env, f, &mechanisms);
-	const __u64 *slot = mechanisms & MLTCP_YIELD ? mltcp_env_path(env, &key) : NULL;
+	const __u64 *slot = mechanisms & MLTCP_YIELD ? mltcp_env_path(env, 0, &key) : NULL;
+	__u64 *job_slot = mechanisms & MLTCP_TRUSTED ? mltcp_env_path(env, f->job, &job_key) : NULL;
 
 	if (mltcp_was_idle(f) && mltcp_is_boundary(f, p)) {
 		mltcp_env_report(env, f);
@@ -96,7 +100,7 @@ static inline void mltcp_step_decide(struct mltcp_env *env, struct mltcp_flow *f
 	else
 		mltcp_delay_ask(&f->delay, slot, key);
 	mltcp_env_note(env, f);
-	mltcp_decide(f, p, mechanisms, now);
+	mltcp_decide(f, p, mechanisms, now, job_slot, job_key);
 	if (mltcp_env_is_off(env)) {
 		f->active = 0;
 		mltcp_be_as_base(f);

@@ -37,7 +37,7 @@ void mltcp_begin_small(struct mltcp_flow *f, uint32_t srtt_us, uint32_t min_us, 
 uint8_t mltcp_is_due(const struct mltcp_flow *f, uint64_t now, uint64_t acked_bytes);
 void mltcp_count(struct mltcp_flow *f, uint64_t now, uint64_t acked_bytes);
 void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p, uint32_t mechanisms,
-                  uint64_t now);
+                  uint64_t now, unsigned long long *job_slot, uint32_t job_key);
 void mltcp_be_as_base(struct mltcp_flow *f);
 void mltcp_note(struct mltcp_flow *f, uint32_t cwnd, uint32_t srtt_us, uint32_t retransmits);
 uint8_t mltcp_is_base(const struct mltcp_flow *f);
@@ -58,7 +58,7 @@ struct mltcp_env {
     uint32_t cwnd, srtt_us, retransmits;
     uint64_t received_bytes, reported_bytes;
     struct mltcp_host host;
-    unsigned long long *path;
+    unsigned long long *path, *job_path;
     uint32_t path_key, reports;
     uint8_t off;
 };
@@ -102,7 +102,7 @@ struct mltcp_env {
     __u32 cwnd, srtt_us, retransmits;
     __u64 received_bytes, reported_bytes;
     struct mltcp_host host;
-    __u64 *path;
+    __u64 *path, *job_path;
     __u32 path_key, reports;
     __u8 off;
 };
@@ -140,10 +140,10 @@ static struct mltcp_host mltcp_env_host(const struct mltcp_env *env, __u64 now)
     return env->host;
 }
 
-static __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 *key)
+static __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 job, __u32 *key)
 {
     *key = env->path_key;
-    return env->path;
+    return job ? env->job_path : env->path;
 }
 
 static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *f)

@@ -52,6 +52,7 @@ def ack(
     rtt_us: int = 0,
     min_rtt_us: int = 0,
     mechanisms: int = ALL,
+    job_word: Any = ffi.NULL,
 ) -> bool:
     """One ACK, as the kernel side feeds it; True when it opens an iteration.
 
@@ -60,7 +61,7 @@ def ack(
     if sent is not None:
         lib.mltcp_on_send(flow, sent, flow.retransmits)
     env = make_env(flow, params, mechanisms)
-    env.rtt_us, env.min_us = rtt_us, min_rtt_us
+    env.rtt_us, env.min_us, env.job_path = rtt_us, min_rtt_us, job_word
     iteration = flow.iteration
     lib.mltcp_step(env, flow, now, acked)
     return bool(flow.iteration != iteration)

@@ -70,7 +70,7 @@ uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 		ssthresh = 2;
 	if (flow->job->spec->mltcp)
 		mltcp_on_loss(&flow->mltcp, flow->srtt_ns / 1000, flow->min_rtt_ns / 1000,
-			      flow->path, PATH_KEY);
+			      &flow->path->full, PATH_KEY);
 	return ssthresh;
 }
 
@@ -267,10 +267,10 @@ static struct mltcp_host mltcp_env_host(const struct mltcp_env *env, __u64 now)
 				   .tx_kib = mltcp_kib(host->sent)};
 }
 
-static __u64 *mltcp_env_path(const struct mltcp_env *env, uint32_t *key)
+static __u64 *mltcp_env_path(const struct mltcp_env *env, uint32_t job, uint32_t *key)
 {
 	*key = PATH_KEY;
-	return env->flow->path;
+	return job ? &env->flow->path->ratio : &env->flow->path->full;
 }
 
 static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *state)

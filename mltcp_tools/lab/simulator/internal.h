@@ -115,6 +115,11 @@ struct way {
 	struct mltcp_rate_job sent;
 };
 
+/* Words that they share, see mltcp_delay_ask() and mltcp_job_ratio(). */
+struct shared {
+	__u64 full, ratio;
+};
+
 /* What a host has received and sent in all, payload bytes. */
 struct sim_host {
 	uint64_t came, sent;
@@ -186,8 +191,8 @@ struct flow {
 
 	uint16_t said; /* what the worst link has told the latest segment that asked; 0: returned */
 	uint64_t asked_ns; /* when the latest segment that asked was sent */
-	__u64 *path; /* what flows of the job on this path tell each other */
-	__u64 own_path; /* with tasks, that of the job's flows between the same two hosts */
+	struct shared *path; /* what flows of the job on this path tell each other */
+	struct shared own_path; /* with tasks, that of the job's flows between the same two hosts */
 	struct way *way; /* likewise for mltcp_rate.h */
 	struct way own_way;
 
@@ -204,7 +209,7 @@ struct job {
 	const uint64_t *sizes; /* bytes of each of its flows */
 	uint32_t sending; /* flows that aren't done with it */
 	struct way ways[2]; /* of its flows, and of those that answer */
-	__u64 path; /* what its flows tell each other, see mltcp_delay_ask() */
+	struct shared paths[2]; /* likewise */
 	struct program *program; /* NULL without tasks */
 	uint32_t level; /* of priority, 0 the best */
 	uint64_t due_ns; /* when its next slot is, see sim_job.period_ns */

@@ -203,7 +203,7 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 	flow->ahead_count = answering ? spec->back_count : spec->ahead_count;
 	flow->back = answering ? spec->ahead : spec->back;
 	flow->back_count = answering ? spec->ahead_count : spec->back_count;
-	flow->path = &job->path;
+	flow->path = &job->paths[answering];
 	flow->way = &job->ways[answering];
 	if (spec->tasks) {
 		flow->ahead = spec->paths[number].ahead;

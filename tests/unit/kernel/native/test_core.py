@@ -151,7 +151,7 @@ def test_flow_that_receives_does_not_yield(received: int, yields: bool) -> None:
     flow.send_ns = 100 * MS
     lib.mltcp_begin(flow, params, 100 * MS, received, ffi.NULL)
     lib.mltcp_count(flow, 101 * MS, 1_000_000)
-    lib.mltcp_decide(flow, params, ALL, 101 * MS)
+    lib.mltcp_decide(flow, params, ALL, 101 * MS, ffi.NULL, 0)
     assert bool(flow.yield_us) == yields
 
 
@@ -430,7 +430,7 @@ def test_flow_behind_grows_as_its_base_without_queue() -> None:
     see_queue(flow, flow.yield_us // 2)
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
     see_queue(flow, 0)
-    lib.mltcp_decide(flow, make_params(), INCREASE | TRUSTED, 2)  # the queue isn't looked at
+    lib.mltcp_decide(flow, make_params(), INCREASE | TRUSTED, 2, ffi.NULL, 0)  # nothing is yielded
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
 
 
@@ -578,3 +578,43 @@ def test_no_sequence_of_events_leaves_the_defined_range(
         assert flow.ratio <= ONE
         assert flow.gain <= 8 * ONE
         assert flow.carry < ONE
+
+
+def begun(params: Any, job_word: Any) -> tuple[Any, Any]:
+    """Two flows of a job whose iteration begins at 200 ms."""
+    flows = make_flow(), make_flow()
+    for flow in flows:
+        ack(flow, params, 1 * MS, 1000, sent=0, job_word=job_word)
+        ack(flow, params, 200 * MS, 2000, sent=199 * MS, job_word=job_word)
+        assert flow.iteration == 2
+    return flows
+
+
+def test_a_jobs_flows_have_the_ratio_of_the_furthest() -> None:
+    params, shared = make_params(), word()
+    one, other = begun(params, shared)
+    ack(one, params, 201 * MS, 751_000, job_word=shared)
+    ack(other, params, 202 * MS, 101_000, job_word=shared)
+    assert (other.ratio, other.gain) == (ONE // 10, one.gain)
+    ack(other, params, 203 * MS, 901_000, job_word=shared)
+    ack(one, params, 204 * MS, 771_000, job_word=shared)
+    assert one.gain == other.gain > ONE * 3 // 2
+
+
+def test_a_jobs_next_iteration_begins_for_all_its_flows() -> None:
+    params, shared = make_params(), word()
+    one, other = begun(params, shared)
+    ack(one, params, 201 * MS, 1_001_000, job_word=shared)
+    ack(one, params, 400 * MS, 1_002_000, sent=399 * MS, job_word=shared)
+    ack(other, params, 401 * MS, 101_000, job_word=shared)
+    assert other.gain == lib.mltcp_gain(params, ONE // 10)
+
+
+@pytest.mark.parametrize(("mechanisms", "key"), [(INCREASE, 0), (ALL, 1)])
+def test_others_flows_have_ratios_of_their_own(mechanisms: int, key: int) -> None:
+    """Of a job that isn't the administrator's, and where another path's flows keep theirs."""
+    params, shared = make_params(), word(key << 32 | ONE)
+    _, other = begun(params, shared)
+    shared[0] = key << 32 | ONE
+    ack(other, params, 202 * MS, 101_000, mechanisms=mechanisms, job_word=shared)
+    assert other.gain == lib.mltcp_gain(params, ONE // 10)
