@@ -64,27 +64,6 @@ def test_by_port_namespace_and_tree() -> None:
         assert select(Target(ports=(held.port,), pids=(os.getpid(),))) == []
 
 
-def test_by_cgroup(tmp_path: Path) -> None:
-    line = Path("/proc/self/mountinfo").read_text()
-    if "- cgroup2 " not in line:
-        pytest.skip("no cgroup2 is mounted")
-    (mount,) = [each.split(" ")[4] for each in line.splitlines() if "- cgroup2 " in each][:1]
-    group = Path(mount) / f"mltcp-test-{os.getpid()}.scope"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made: {error.strerror}")
-    try:
-        with holder(1) as held:
-            (group / "cgroup.procs").write_text(str(held.pid))
-            assert process(held.pid).cgroup == f"/{group.name}"
-            for name in (group.name, "mltcp-test-*.scope", f"/{group.name}"):
-                assert [each.pid for each in select(Target(cgroups=(name,)))] == [held.pid]
-    finally:
-        wait_for(lambda: not (group / "cgroup.procs").read_text(), "the cgroup to empty")
-        group.rmdir()
-
-
 def shown(mltcp: Mltcp, *target: object) -> dict[int, Any]:
     code, out, _ = mltcp("connections", "--json", *target)
     assert code == 0
