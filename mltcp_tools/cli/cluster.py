@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,24 +16,25 @@ from mltcp_tools.cli.cluster_own import ask, import_
 from mltcp_tools.cli.options import list_option, output_folder, shown_option, with_options
 from mltcp_tools.cli.text import examples
 
-_draws_options = with_options(
-    (
+
+def _draws_options(default: int, least: int = 1) -> Callable[[Any], Any]:
+    """Options of commands that draw workloads: default and least number of draws."""
+    options = (
         shown_option(
             "--shorter",
             type=click.FloatRange(1),
             default=1.0,
             help="Factor by which jobs, arrival times and schedulers' rounds are shortened.",
         ),
-        click.option("--draws", type=click.IntRange(1), help="Number of draws, for intervals."),
-        click.option(
-            "--windows",
-            "parts",
-            type=click.IntRange(2),
-            help="Number of disjoint windows to cut the jobs into, for intervals over these.",
+        shown_option(
+            "--draws",
+            type=click.IntRange(least),
+            default=default,
+            help="Number of draws, for intervals.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print as JSON."),
     )
-)
+    return with_options(options)
 
 
 @click.group()
@@ -66,8 +69,7 @@ def command() -> None:
     default=("mltcp",),
     show_default=True,
     metavar="A,B,…",
-    help="Rules by which jobs share links: fair, reno, mltcp, time_shifts,"
-    " mltcp+time_shifts, aggregation, mltcp+aggregation.",
+    help="Rules by which jobs share links: fair, reno, mltcp, time_shifts, mltcp+time_shifts.",
 )
 @output_folder("Write a run folder: every job, and the summaries.")
 @click.option(
@@ -77,7 +79,7 @@ def command() -> None:
     help="Run over the Ray cluster at this address; local starts one on all CPUs of this machine."
     "  [default: one run after another]",
 )
-@_draws_options
+@_draws_options(1)
 def run(
     file: Path | None,
     trace: str | None,
@@ -86,17 +88,16 @@ def run(
     output: Path | None,
     address: str | None,
     shorter: float,
-    draws: int | None,
-    parts: int | None,
+    draws: int,
     as_json: bool,
 ) -> None:
     """Run a workload under each policy and treatment.
 
     FILE is YAML with the cluster and, without --workload, its jobs;
-    mltcp_tools/clusters/workload.py describes it. With --draws or --windows, the figures are means
-    over random draws (of jobs, paths and random variation) or over disjoint parts of a trace. Each
-    line then gives the reduction of completion times compared with the first line, with an
-    interval. The folder of -o is updated after each run.
+    mltcp_tools/clusters/workload.py describes it. With several --draws, the figures are means
+    over random draws (of jobs, paths and random variation), and each line gives the reduction of
+    completion times compared with the first line, with an interval. The folder of -o is updated
+    after each run.
     """
     from mltcp_tools.base.run_tables import check_folder
     from mltcp_tools.clusters.outcome import Outcome, write_report
@@ -109,7 +110,7 @@ def run(
 
     # Names that don't exist are refused before anything runs.
     variants = [(policy(n).name, treatment(t).name) for n in policies for t in treatments]
-    workloads = read_draws(file, trace, shorter, draws, parts)
+    workloads = read_draws(file, trace, shorter, draws)
     if output is not None:
         check_folder(output)
         output.mkdir(parents=True, exist_ok=True)
@@ -163,7 +164,7 @@ def run(
 @shown_option(
     "--tenants", type=click.IntRange(1), default=12, help="Tenants that replay the requests."
 )
-@_draws_options
+@_draws_options(3, least=2)
 def fapes(
     file: Path,
     traces: tuple[str, ...],
@@ -171,8 +172,7 @@ def fapes(
     inference: int,
     tenants: int,
     shorter: float,
-    draws: int | None,
-    parts: int | None,
+    draws: int,
     as_json: bool,
 ) -> None:
     """Compare FaPES with other ways to share a cluster between training and inference.
@@ -181,8 +181,7 @@ def fapes(
     fapes-kpa a tuned autoscaler instead of a prediction, and with fapes-fixed the batch of each GPU
     stays. FILE describes the cluster, as for `mltcp cluster run`.
 
-    Figures are means over 3 random draws (or --draws) of requests, paths and random variation;
-    with --windows, over disjoint parts of each trace.
+    Figures are means over --draws of requests, paths and random variation.
 
     The tenants replay the requests until the last job arrives, with 70 % fewer at night. In
     static-elastic and lyra, inference owns SERVERS, which Knative's autoscaler uses. The savings of
@@ -200,7 +199,7 @@ def fapes(
     compared = {}
     for trace in traces:
         results = []
-        workloads = read_draws(file, trace, shorter, draws, parts, default=3)
+        workloads = read_draws(file, trace, shorter, draws)
         for draw, workload in enumerate(workloads, 1):
             served = replayed(asked, workload.jobs[-1].arrival_s / 3600, tenants, draw)
             results.append(compare(workload, served, Service(), inference, said))

@@ -128,7 +128,7 @@ def import_(
         *read.notes,
     ]
     text = importing.document(read, section, known, assumed, inputs)
-    made = parse_workload(text, f"What {log} makes", share=0.5)
+    made = parse_workload(text, f"What {log} makes")
     output.write_text(text, encoding="utf-8")
     said = "\n".join([*inputs, *page.unsaid(made)])
     click.echo(f"{said}\nNext: mltcp cluster ask {output}", err=True)
@@ -157,9 +157,9 @@ def ask(data: Path, draws: int, output: Path | None, as_json: bool) -> None:
 
     DATA is a file from `mltcp cluster import`. First come facts from the log itself: utilisation,
     waiting, and the most that the network can save. Then predicted durations against observed
-    ones, which show how accurate the rest is. Then the savings of better placement, faster uplinks
-    and in-network aggregation, with 95 % intervals. Last come the ten worst conflicts: link, jobs,
-    GPU hours lost, and a remedy for each.
+    ones, which show how accurate the rest is. Then the savings of better placement and of faster
+    uplinks, with 95 % intervals. Last come the ten worst conflicts: link, jobs, GPU hours lost, and
+    a remedy for each.
     """
     from importlib.metadata import version
 

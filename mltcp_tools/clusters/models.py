@@ -12,25 +12,17 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal, get_args
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import Phase
 from mltcp_tools.clusters.topology import Topology
 
-Pattern = Literal["ring", "all-to-all", "pipeline"]
-PATTERNS: tuple[str, ...] = get_args(Pattern)
-
-# Pairs of servers whose paths an all-to-all draws; more are alike.
-_PAIRS = 4096
-
 
 @dataclass(frozen=True)
 class Model:
-    """compute_s: seconds of an iteration on one GPU. size: bytes that a collective handles in it.
+    """compute_s: seconds of an iteration on one GPU. size: bytes that a ring adds up in it.
 
-    pattern: how. phases: into how many parts the iteration splits, each computing and then sending
+    phases: into how many parts the iteration splits, each computing and then sending
     its share. flows: connections between two servers. step_s: the part of `compute_s` that doesn't
     depend on the batch. noise: gradient noise scale, in batches (McCandlish et al. 2018). Each of
     the two is None where it isn't known.
@@ -39,7 +31,6 @@ class Model:
     name: str
     compute_s: float
     size: int
-    pattern: Pattern = "ring"
     phases: int = 1
     flows: int = 4
     step_s: float | None = None
@@ -54,11 +45,6 @@ class Model:
             raise UsageError(f"model {self.name}: step is 0 s or more, and less than compute.")
         if self.noise is not None and not 0 <= self.noise < math.inf:
             raise UsageError(f"model {self.name}: noise is 0 or more.")
-        if self.pattern not in PATTERNS:
-            raise UsageError(
-                f"model {self.name}: the pattern is one of {', '.join(PATTERNS)}, not"
-                f" {self.pattern!r}."
-            )
 
 
 MODELS: dict[str, Model] = {
@@ -70,9 +56,6 @@ MODELS: dict[str, Model] = {
         Model("inception", 0.210, 95_000_000),
         Model("bert", 0.420, 1_340_000_000),
         Model("gpt2", 0.900, 3_000_000_000, phases=2),
-        Model("gpt-pipeline", 1.200, 400_000_000, "pipeline", phases=4),
-        Model("moe", 0.600, 800_000_000, "all-to-all", phases=2),
-        Model("dlrm", 0.080, 200_000_000, "all-to-all"),
         Model("transformer", 0.110, 260_000_000),
         Model("cifar10", 0.050, 45_000_000),
         Model("deepspeech2", 0.250, 230_000_000),
@@ -86,81 +69,33 @@ Allocation = Mapping[int, int]
 """Server -> GPUs of it that a job has."""
 
 
-def lag_s(model: Model, topology: Topology, allocation: Allocation) -> float:
-    """Seconds of a phase in which nothing is sent, as the steps of its collective wait for each
-    other: a round trip for each."""
+def lag_s(topology: Topology, allocation: Allocation) -> float:
+    """Seconds of a phase in which nothing is sent, as the steps of a ring wait for each other: an
+    RTT for each."""
     servers = sum(gpus > 0 for gpus in allocation.values())
-    if servers < 2:
-        return 0.0
-    steps = {
-        "ring": 2 * (servers - 1),
-        "all-to-all": 1,
-        "pipeline": 2 * (servers - 1),
-    }
-    return steps[model.pattern] * topology.rtt_s
+    return 2 * max(0, servers - 1) * topology.rtt_s
 
 
 def phases_of(
-    model: Model, topology: Topology, allocation: Allocation, job: int, *, aggregated: bool = False
+    model: Model, topology: Topology, allocation: Allocation, job: int
 ) -> tuple[Phase, ...]:
-    """The phases of the job's iterations where it is placed.
-
-    Inside a server nothing is counted.
-    aggregated: gradients are added up in the network.
-    """
+    """The phases of the job's iterations where it is placed; inside a server nothing is counted."""
     servers = sorted(server for server, gpus in allocation.items() if gpus)
     size = math.ceil(model.size / model.phases)
     if len(servers) < 2 or not size:
         crossings: dict[int, float] = {}
         size = 0
-    elif aggregated and model.pattern == "ring":
-        crossings, size = _summed(topology, servers, size, job)
     else:
-        crossings, size = _PATTERNS[model.pattern](topology, servers, size, job)
+        crossings, size = _ring(topology, servers, size, job)
     return (Phase(model.compute_s / model.phases, size, crossings),) * model.phases
-
-
-def _summed(
-    topology: Topology, servers: Sequence[int], size: int, job: int
-) -> tuple[dict[int, float], int]:
-    return topology.tree(servers, job), size
 
 
 def _ring(
     topology: Topology, servers: Sequence[int], size: int, job: int
 ) -> tuple[dict[int, float], int]:
     """Every server sends 2 (n - 1) / n of the sum's size to the next (Patarasuk and Yuan 2009)."""
-    n = len(servers)
-    hops = list(zip(servers, [*servers[1:], servers[0]], strict=True))
-    return _cross(topology, hops, job), math.ceil(2 * (n - 1) / n * size)
-
-
-def _all_to_all(
-    topology: Topology, servers: Sequence[int], size: int, job: int
-) -> tuple[dict[int, float], int]:
-    """Every server sends 1/n of its data to every other one."""
-    n = len(servers)
-    hops = [(a, b) for a in servers for b in servers if a != b]
-    step = math.ceil(len(hops) / _PAIRS)
-    crossings = _cross(topology, hops[::step], job)
-    scaled = {link: times * len(hops) / len(hops[::step]) for link, times in crossings.items()}
-    return scaled, math.ceil(size / n)
-
-
-def _pipeline(
-    topology: Topology, servers: Sequence[int], size: int, job: int
-) -> tuple[dict[int, float], int]:
-    """Each stage sends activations to the next and gradients to the one before."""
-    forward = list(pairwise(servers))
-    hops = forward + [(b, a) for a, b in forward]
-    return _cross(topology, hops, job), size
-
-
-def _cross(topology: Topology, hops: Sequence[tuple[int, int]], job: int) -> dict[int, float]:
-    crossed: Counter[int] = Counter()
-    for source, target in hops:
+    n, crossed = len(servers), Counter[int]()
+    for source, target in zip(servers, [*servers[1:], servers[0]], strict=True):
         crossed.update(topology.path(source, target, job))
-    return {link: float(times) for link, times in sorted(crossed.items())}
-
-
-_PATTERNS = {"ring": _ring, "all-to-all": _all_to_all, "pipeline": _pipeline}
+    crossings = {link: float(times) for link, times in sorted(crossed.items())}
+    return crossings, math.ceil(2 * (n - 1) / n * size)

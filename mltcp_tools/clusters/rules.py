@@ -40,13 +40,11 @@ class Treatment:
     """A treatment of jobs that contend.
 
     rule: how links are shared. time_shifts: bursts begin at shifts that planning gives (Cassini).
-    aggregated: the network adds up gradients, so that a link carries each once.
     """
 
     name: str
     rule: Rule
     time_shifts: bool = False
-    aggregated: bool = False
 
 
 TREATMENTS = {
@@ -55,8 +53,6 @@ TREATMENTS = {
         *(Treatment(rule.name, rule) for rule in (FAIR, RENO, MLTCP)),
         Treatment("time_shifts", RENO, time_shifts=True),
         Treatment("mltcp+time_shifts", MLTCP, time_shifts=True),
-        Treatment("aggregation", RENO, aggregated=True),
-        Treatment("mltcp+aggregation", MLTCP, aggregated=True),
     )
 }
 

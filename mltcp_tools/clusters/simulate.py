@@ -229,13 +229,7 @@ class ClusterSimulator:
         state.allocation, state.started_s = dict(allocation), self._now_s
         self._tallies[number].restarts += again
         own = scaled(job.model, job.gpus, sum(allocation.values()), self._topology)
-        phases = phases_of(
-            own.model,
-            self._topology,
-            allocation,
-            number,
-            aggregated=self._treatment.aggregated,
-        )
+        phases = phases_of(own.model, self._topology, allocation, number)
         left = (1 - state.progress) * job.iterations / own.learning_rate
         iterations = max(1, math.ceil(left - 1e-6))
         engine = self._engine.add(
@@ -244,7 +238,7 @@ class ClusterSimulator:
                 iterations,
                 begun_s,
                 replace(job, model=own.model).compute_rows(),
-                lag_s=lag_s(job.model, self._topology, allocation),
+                lag_s=lag_s(self._topology, allocation),
                 seed=job.seed,
                 flows=job.model.flows,
             )

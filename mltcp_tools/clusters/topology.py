@@ -26,7 +26,6 @@ equal paths.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -157,17 +156,6 @@ class Topology:
         chosen = draw(self.seed, source, target, 0, job)
         between = self.network.path(self._switch(first), self._switch(last), chosen)
         return (self._uplink(first), *between, self._uplink(last) ^ 1)
-
-    def tree(self, servers: Sequence[int], job: int) -> dict[int, float]:
-        """Links that a sum of all servers' data takes to a switch above them and back, once each.
-
-        Where there is more than one leaf, that is one of the spines.
-        """
-        ends = [self.machines[server].name for server in servers]
-        switches = {self._switch(end) for end in ends}
-        links = {self._uplink(end) ^ back for end in ends for back in (0, 1)}
-        links |= self.network.tree(switches, draw(self.seed, 0, job))
-        return dict.fromkeys(sorted(links), 1.0)
 
     def _switch(self, server: str) -> str:
         return self._attached[server][0]

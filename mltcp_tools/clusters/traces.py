@@ -15,7 +15,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 from mltcp_tools.base.errors import UsageError
@@ -153,17 +152,15 @@ def read_requests(spec: str) -> tuple[Request, ...]:
     return tuple(requests)
 
 
-def read_workload(
-    file: Path | None, trace: str | None, seed: int | None = None, share: float | None = None
-) -> Workload:
+def read_workload(file: Path | None, trace: str | None, seed: int | None = None) -> Workload:
     """The workload of a YAML file, or the jobs of a trace on the file's cluster.
 
-    seed: of all that is drawn, in place of the file's own. share: as for parse_workload.
+    seed: of all that is drawn, in place of the file's own.
     """
     if trace is None:
         if file is None:
             raise UsageError("name a FILE with a workload, or a --workload.")
-        return parse_workload(read_text(file), str(file), seed, share)
+        return parse_workload(read_text(file), str(file), seed)
     if file is None:
         topology = regular(seed=seed or 1)
         return Workload(topology, read_jobs(trace, topology, seed or 1), seed=seed or 1)
@@ -171,34 +168,8 @@ def read_workload(
     return replace(base, jobs=read_jobs(trace, base.topology, base.seed))
 
 
-def read_draws(
-    file: Path | None,
-    trace: str | None,
-    shorter: float,
-    draws: int | None,
-    parts: int | None,
-    default: int = 1,
-) -> list[Workload]:
-    """So many draws of a workload, shorter by a factor; or, where `parts` is given, its windows."""
-    if parts and draws:
-        raise UsageError("--windows take the place of --draws; leave one of them out.")
+def read_draws(file: Path | None, trace: str | None, shorter: float, draws: int) -> list[Workload]:
+    """So many draws of a workload, shorter by a factor."""
     first = read_workload(file, trace)
-    if parts:
-        return windows(first.shorter(shorter), parts)
-    later = (read_workload(file, trace, first.seed + draw) for draw in range(1, draws or default))
+    later = (read_workload(file, trace, first.seed + draw) for draw in range(1, draws))
     return [each.shorter(shorter) for each in (first, *later)]
-
-
-def windows(workload: Workload, count: int) -> list[Workload]:
-    """Disjoint parts of the workload's jobs, one after the other, of equally many jobs (or one
-    more); each begins with its first job."""
-    jobs = workload.jobs
-    if len(jobs) < count:
-        raise UsageError(f"{len(jobs)} jobs can't be cut into {count} windows.")
-    edges = [round(each * len(jobs) / count) for each in range(count + 1)]
-    parts = []
-    for first, end in pairwise(edges):
-        begun_s = jobs[first].arrival_s
-        own = (replace(job, arrival_s=job.arrival_s - begun_s) for job in jobs[first:end])
-        parts.append(replace(workload, jobs=tuple(own)))
-    return parts

@@ -3,7 +3,7 @@
 
     cluster: {servers: 32, gpus: 8, rate: 50gbit, leaf: 8, oversubscription: 4}
     models:                               # besides those of models.py, or other values for them
-      mine: {compute: 150ms, size: 400MB, pattern: ring, phases: 1, flows: 4, step: 20ms, noise: 8}
+      mine: {compute: 150ms, size: 400MB, phases: 1, flows: 4, step: 20ms, noise: 8}
     jobs:                                 # either a list
       - {name: a, model: vgg16, gpus: 16, iterations: 2000, arrival: 0s, count: 3}
     generate:                             # or draws
@@ -58,7 +58,7 @@ _JOB_FIELDS = [
     "took",
     "placement",
 ]
-_MODEL_FIELDS = ["compute", "size", "pattern", "phases", "flows", "step", "noise", "like"]
+_MODEL_FIELDS = ["compute", "size", "phases", "flows", "step", "noise", "like"]
 _GENERATE_FIELDS = ["jobs", "load", "models", "gpus", "hours", "jitter"]
 SEEDS = 1_000_003
 """A workload's seed is multiplied by this, so that no two of its jobs' seeds are another's."""
@@ -106,18 +106,15 @@ class ClusterJob:
 class Workload:
     """Jobs in the order in which they arrive, and the cluster that they come to.
 
-    fitted: models whose
-    computing time nobody gave, and that follows from observed iterations. shared: those where it
-    follows from a share of communication. inputs: sentences on where it is from. assumed: what
-    nobody said, of ASSUMED. parts: number and
-    GPU hours of jobs that aren't simulated.
+    fitted: models whose computing time nobody gave, and follows from observed iterations. inputs:
+    sentences on where it is from. assumed: what nobody said, of ASSUMED. parts: number and GPU
+    hours of jobs that aren't simulated.
     """
 
     topology: Topology
     jobs: tuple[ClusterJob, ...]
     seed: int = 1
     fitted: frozenset[str] = frozenset()
-    shared: frozenset[str] = frozenset()
     inputs: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     parts: tuple[int, float] = (0, 0.0)
@@ -174,7 +171,7 @@ def placed_s(model: Model, allocation: Mapping[int, int], topology: Topology) ->
 
 def sending_s(model: Model, allocation: Mapping[int, int], topology: Topology) -> float:
     """Seconds of an iteration in which the model sends, alone on these GPUs."""
-    rates, lag, found = topology.rates_bps, lag_s(model, topology, allocation), 0.0
+    rates, lag, found = topology.rates_bps, lag_s(topology, allocation), 0.0
     for phase in phases_of(model, topology, allocation, 0):
         if phase.crossings:
             narrowest = max(times / rates[link] for link, times in phase.crossings.items())
@@ -254,15 +251,10 @@ def require_model(name: str, models: Mapping[str, Model]) -> Model:
     return models[name]
 
 
-def parse_workload(
-    text: str, file: str, seed: int | None = None, share: float | None = None
-) -> Workload:
-    """The workload that YAML `text` describes; a UsageError names file, line and field.
-
-    seed: in place of the text's own. share: of an iteration alone, what jobs communicate whose
-    models have no computing time, neither given nor in observed iterations; None: such models are
-    refused.
-    """
+def parse_workload(text: str, file: str, seed: int | None = None) -> Workload:
+    """The workload that YAML `text` describes; a UsageError names file, line and field, and models
+    without a computing time, neither given nor in observed iterations. seed: in place of the text's
+    own."""
     top = read_section(text, file, _FIELDS)
     if ("jobs" in set(top)) == ("generate" in set(top)):
         raise top.error("needs either jobs or generate.")
@@ -273,14 +265,14 @@ def parse_workload(
     with top.complaints(key):
         if key == "jobs":
             jobs = _read_jobs(top, models, base.topology, base.seed)
-            return _completed(replace(base, jobs=jobs), unknown, share)
+            return _completed(replace(base, jobs=jobs), unknown)
         draws = _read_draws(top)
         if needed := unknown & set(draws.models):
             raise _without_compute(needed)
         return replace(base, jobs=generate(base.topology, draws, base.seed, models))
 
 
-def _completed(workload: Workload, unknown: Set[str], share: float | None) -> Workload:
+def _completed(workload: Workload, unknown: Set[str]) -> Workload:
     """The workload with computing times and iterations that nobody gave; unknown: models without
     the former."""
     topology = workload.topology
@@ -296,22 +288,17 @@ def _completed(workload: Workload, unknown: Set[str], share: float | None) -> Wo
             own[job.model.name].append(max(LEAST_COMPUTE * each_s, each_s - sends_s))
     seen = inside | sending
     jobs: list[ClusterJob] = []
-    shared: set[str] = set()
     missing: set[str] = set()
     for job, place in zip(workload.jobs, places, strict=True):
         name, compute_s = job.model.name, job.model.compute_s
         if name in seen:
             compute_s = float(np.median(seen[name]))
         elif name in unknown:
-            sends_s = sending_s(job.model, place, topology)
-            if not sends_s and job.took_s is not None:
+            if sending_s(job.model, place, topology) or job.took_s is None:
+                missing.add(name)
+            else:
                 # It sends nothing, so that only how long it ran counts.
                 compute_s = job.took_s / max(1, round(job.took_s))
-            elif sends_s and share is not None:
-                shared.add(name)
-                compute_s = sends_s * (1 - share) / share
-            else:
-                missing.add(name)
         model = replace(job.model, compute_s=compute_s)
         iterations = job.iterations
         if job.took_s is not None and job.guessed:
@@ -319,15 +306,14 @@ def _completed(workload: Workload, unknown: Set[str], share: float | None) -> Wo
         jobs.append(replace(job, model=model, iterations=iterations))
     if missing:
         raise _without_compute(missing)
-    return replace(workload, jobs=tuple(jobs), fitted=frozenset(seen), shared=frozenset(shared))
+    return replace(workload, jobs=tuple(jobs), fitted=frozenset(seen))
 
 
 def _without_compute(models: Collection[str]) -> UsageError:
     names = ", ".join(sorted(models)[:5]) + (" and others" if len(models) > 5 else "")
     return UsageError(
-        f"nothing says how long an iteration of {names} computes: give `compute` in `models`, or"
-        " `iterations` of jobs in the log. `mltcp cluster ask` answers without it, for several"
-        " shares of communication."
+        f"nothing says how long an iteration of {names} computes: give `compute` in `models`,"
+        " `iterations` of jobs in the log, or sizes from `--counters`."
     )
 
 
@@ -380,7 +366,6 @@ def _read_models(top: Section) -> tuple[dict[str, Model], Set[str]]:
                 name,
                 each.get("compute", parse_seconds, base.compute_s),
                 each.get("size", parse_bytes, base.size),
-                each.get("pattern", str, base.pattern),  # type: ignore[arg-type]
                 each.get("phases", whole, base.phases),
                 each.get("flows", whole, base.flows),
                 each.get("step", parse_seconds, base.step_s),

@@ -97,7 +97,7 @@ def sample(workload: Workload, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
             1_000_000,
             float(draw.uniform(0, alone[-1])),
             job.compute_rows(),
-            lag_s=lag_s(job.model, topology, placed),
+            lag_s=lag_s(topology, placed),
             seed=job.seed,
             flows=job.model.flows,
         )

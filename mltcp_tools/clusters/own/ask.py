@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Three questions about one's own cluster, and all findings about it.
+"""Two questions about one's own cluster, and all findings about it.
 
-The questions: what would better placement, faster uplinks, or sums in the network save?
+The questions: what would better placement, and what faster uplinks save?
 
 Each is the same jobs, starting when they did, with one thing changed. Savings are a share of the
 GPU hours that jobs hold, in mean over draws of what is random. An answer that isn't larger than its
@@ -34,25 +34,20 @@ from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import SEEDS, Workload
 from mltcp_tools.lab.planning.network import LinkGraph
 
-SHARES = (0.1, 0.25, 0.5)
-"""Shares of communication in a lone iteration, for which there is an answer each where nobody says
-how long jobs compute."""
-
 
 @dataclass(frozen=True)
 class Answer:
     """saved: share of GPU hours, None where nothing says what would change. half: of its 95 %
     interval over draws, and over computing times that fit the log as well. most: share of GPU hours
-    in which jobs don't compute, which no network saves more than. share: of communication, None
-    where that is known. untold: what is too small to be told from no effect. tested: predictions
-    were held against jobs of this cluster. reason: why there is no effect, or no answer."""
+    in which jobs don't compute, which no network saves more than. untold: what is too small to be
+    told from no effect. tested: predictions were held against jobs of this cluster. reason: why
+    there is no effect, or no answer."""
 
     question: str
     change: str
     saved: float | None
     half: float
     most: float
-    share: float | None
     untold: float
     tested: bool
     reason: str = ""
@@ -109,10 +104,8 @@ def ask(
     error: float | None,
     draws: int = 5,
     said: Callable[[str], None] = lambda question: None,
-    share: float | None = None,
 ) -> list[Answer]:
-    """All answers. error: of predictions on this cluster, None where nothing says. share: of
-    communication, where the workload's jobs have an assumed one."""
+    """All answers. error: of predictions on this cluster, None where nothing says."""
     ways = [_Way(each, draws) for each in plausible(workload)]
     runs: Sequence[tuple[str, str, str, Callable[[_Way], list[float]]]] = (
         (
@@ -126,12 +119,6 @@ def ask(
             "twice the rate between switches",
             _unwidened(workload),
             lambda way: way.saved(way.stays, factor=2.0),
-        ),
-        (
-            "Sums in the network?",
-            "switches add up gradients",
-            _unmoved(workload),
-            lambda way: way.saved(way.stays, "aggregation"),
         ),
     )
     answers = []
@@ -149,7 +136,6 @@ def ask(
                 mean,
                 half,
                 ways[0].most,
-                share,
                 max(UNTOLD, error or 0.0),
                 error is not None,
                 reason,
@@ -170,16 +156,16 @@ class _Way:
         computes_s = sum(float(computing_s(each.jobs).sum()) for each in self._drawn)
         self.most = max(0.0, 1 - computes_s / sum(self._held_s))
 
-    def saved(self, policy: str, how: str = BASE, factor: float = 1.0) -> list[float]:
+    def saved(self, policy: str, factor: float = 1.0) -> list[float]:
         """Of each draw the share of GPU hours, with uplinks `factor` times as fast."""
         return [
-            1 - _held_s(simulated(_wider(each, factor), policy, how, n)) / held_s
+            1 - _held_s(simulated(_wider(each, factor), policy, BASE, n)) / held_s
             for n, (each, held_s) in enumerate(zip(self._drawn, self._held_s, strict=True), 1)
         ]
 
 
 def _unmoved(workload: Workload) -> str:
-    """Return why no job can send less or elsewhere; "" where one may."""
+    """Return why no job can send elsewhere; "" where one may."""
     gpus = workload.topology.gpus
     if all(servers_of(job, gpus) == 1 or not job.model.size for job in workload.jobs):
         return "no effect: no job sends between servers"

@@ -21,8 +21,7 @@ class Facts:
 
     Shares of gpu_hours: several: of jobs on several servers; leaves: of those on several leaves, or
     that may be; unplaced: of jobs whose nodes aren't known. several_network, leaves_network: of the
-    time in which these don't compute, None where nobody says how long jobs compute. fitted: that
-    follows from iterations.
+    time in which these don't compute. fitted: how long they compute follows from iterations.
     """
 
     jobs: int
@@ -36,13 +35,12 @@ class Facts:
     several: float
     leaves: float
     unplaced: float
-    several_network: float | None
-    leaves_network: float | None
+    several_network: float
+    leaves_network: float
     fitted: bool
 
     def sentences(self) -> list[str]:
         """In words."""
-        known = self.several_network is not None
         found = [
             f"{counted(self.jobs, 'job')} on {self.gpus} GPUs in {long(3600 * self.hours)}:"
             f" {self.gpu_hours:,.1f} GPU hours held, a utilisation of {self.utilisation:.1%}."
@@ -50,14 +48,9 @@ class Facts:
             " median.",
             f"Jobs on several servers have {self.several:.1%} of these GPU hours, those on several"
             f" leaves {self.leaves:.1%}.",
-            f"The network can save at most {self._network(self.several_network, self.several):.1%}"
-            f" of the GPU hours, uplinks at most"
-            f" {self._network(self.leaves_network, self.leaves):.1%}: "
-            + (
-                f"the time in which those jobs don't compute{self._fitted}."
-                if known
-                else "all of those jobs' time, as nobody says how much of it they compute."
-            ),
+            f"The network can save at most {self.several_network:.1%} of the GPU hours, uplinks at"
+            f" most {self.leaves_network:.1%}: the time in which those jobs don't compute"
+            + (", by computing times that follow from iterations." if self.fitted else "."),
         ]
         if self.parts:
             found.append(
@@ -70,14 +63,6 @@ class Facts:
                 " than a server count as on several servers and leaves."
             )
         return found
-
-    @property
-    def _fitted(self) -> str:
-        return ", by computing times that follow from iterations" if self.fitted else ""
-
-    @staticmethod
-    def _network(known: float | None, whole: float) -> float:
-        return whole if known is None else known
 
 
 def facts(workload: Workload) -> Facts:
@@ -98,10 +83,8 @@ def facts(workload: Workload) -> Facts:
         )
     own_s = held.sum() + 3600 * workload.parts[1]
     span_s = float((starts + took).max() - arrivals.min())
-    networks: list[float | None] = [None, None]
-    if not workload.shared:
-        idle = np.maximum(0.0, held - computing_s(jobs))
-        networks = [float(idle[which].sum() / own_s) for which in (several, leaves)]
+    idle = np.maximum(0.0, held - computing_s(jobs))
+    networks = [float(idle[which].sum() / own_s) for which in (several, leaves)]
     shares = [float(held[which].sum() / own_s) for which in (several, leaves, unplaced)]
     return Facts(
         jobs=len(jobs) + workload.parts[0],

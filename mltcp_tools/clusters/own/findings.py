@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.own import page
-from mltcp_tools.clusters.own.ask import SHARES, Findings, ask
+from mltcp_tools.clusters.own.ask import Findings, ask
 from mltcp_tools.clusters.own.conflicts import conflicts
 from mltcp_tools.clusters.own.facts import facts
 from mltcp_tools.clusters.own.logs import read_log
@@ -25,33 +25,25 @@ def findings(
 ) -> Findings:
     """All about the workload in a file. said: hears what is worked out; shown: gets each part as
     text as soon as it is there."""
-    workload = _read(data, SHARES[0])
-    unknown = bool(workload.shared)
-    workload, held_out = calibrated(workload)
+    workload, held_out = calibrated(_read(data))
     found = facts(workload)
     shown("".join(f"{each}\n" for each in (*workload.inputs, *found.sentences())))
-    # Beside jobs whose communication is unknown nothing can be predicted, and where an iteration is
-    # what a second of the job's time holds, its duration predicts itself.
-    told = not unknown and "iteration" not in workload.assumed
-    compared = compare(workload, held_out) if told else []
+    # Where an iteration is what a second of the job's time holds, its duration predicts itself.
+    compared = [] if "iteration" in workload.assumed else compare(workload, held_out)
     notes = [*page.unsaid(workload), *page.unexplained(compared)]
     shown(page.render_trust(trust(compared), notes))
-    by_share = []
-    for share in SHARES if unknown else (None,):
-        asked = workload if share is None else calibrated(_read(data, share))[0]
-        by_share.append(ask(asked, error(compared), draws, said, share))
-    answers = [answer for question in zip(*by_share, strict=True) for answer in question]
+    answers = ask(workload, error(compared), draws, said)
     shown(page.render_answers(answers))
     said("Conflicts")
-    worst = [] if unknown else conflicts(workload)
-    shown(page.render_conflicts(worst, found.gpu_hours, unknown))
+    worst = conflicts(workload)
+    shown(page.render_conflicts(worst, found.gpu_hours))
     return Findings(workload.inputs, found, notes, compared, answers, worst)
 
 
-def _read(data: Path, share: float) -> Workload:
+def _read(data: Path) -> Workload:
     """The workload; a UsageError that says so where that is a log, or has no observed job."""
     try:
-        workload = parse_workload(read_text(data), str(data), share=share)
+        workload = parse_workload(read_text(data), str(data))
     except UsageError as error:
         try:
             read_log(data)

@@ -139,8 +139,9 @@ def _unknown(log: Log, models: Collection[str]) -> UsageError:
         " servers that Prometheus kept with --counters (of jobs with servers to themselves for"
         " several samples), or fill in this table for --models"
         f"{without}. BYTES are those of a model's gradients, as 500MB; SECONDS what an iteration"
-        " computes, as 180ms, and may be left out; `like` takes both of a model that is known"
-        f' here, on a V100. A model "{REST}" stands for all that nothing else describes.\n'
+        " computes, as 180ms, and may be left out where the log has iterations; `like` takes both"
+        f' of a model that is known here, on a V100. A model "{REST}" stands for all that nothing'
+        " else describes.\n"
         f"{table.rstrip()}"
     )
 

@@ -41,16 +41,7 @@ _ASSUMED = {
 
 def unsaid(workload: Workload) -> list[str]:
     """Sentences on what nobody said of the cluster and its models."""
-    said = [_ASSUMED[each] for each in workload.assumed]
-    if workload.shared:
-        names = sorted(workload.shared)
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        said.append(
-            f"Nothing says how long an iteration of {', '.join(names[:5])}{more} computes: there is"
-            " an answer for each of several shares of communication. Counters (--counters),"
-            " compute of --models, or iterations in the log would make it one."
-        )
-    return said
+    return [_ASSUMED[each] for each in workload.assumed]
 
 
 def unexplained(compared: Sequence[Compared]) -> list[str]:
@@ -87,13 +78,11 @@ def answer_rows(answers: Sequence[Answer]) -> list[list[str]]:
     """A head and a row per question."""
     rows = [["question", "change", "GPU hours saved (95 % CI)", "at most", "answer"]]
     for each in answers:
-        saved, share = "", ""
+        saved = ""
         if each.saved is not None:
             # Without a sign of its own, as -0.04 % has.
             saved = f"{round(each.saved, 3) + 0.0:+.1%} ± {100 * each.half:.1f}"
-        if each.share is not None:
-            share = f", if jobs send for {each.share:.0%} of an iteration"
-        rows.append([each.question, each.change + share, saved, f"{each.most:.1%}", each.verdict])
+        rows.append([each.question, each.change, saved, f"{each.most:.1%}", each.verdict])
     return rows
 
 
@@ -112,10 +101,8 @@ def conflict_rows(found: Sequence[Conflict], gpu_hours: float) -> list[list[str]
     return rows if any(each.mltcp is not None for each in found) else [row[:4] for row in rows]
 
 
-def conflict_sentence(found: Sequence[Conflict], gpu_hours: float, unknown: bool) -> str:
+def conflict_sentence(found: Sequence[Conflict], gpu_hours: float) -> str:
     """A summary of the table of conflicts."""
-    if unknown:
-        return "Which jobs conflict isn't known as long as nobody says how much they communicate."
     if not found:
         return "No jobs slow each other on a link."
     lost = sum(each.hours for each in found)
@@ -137,16 +124,15 @@ def conflict_sentence(found: Sequence[Conflict], gpu_hours: float, unknown: bool
     )
 
 
-def render_conflicts(found: Sequence[Conflict], gpu_hours: float, unknown: bool) -> str:
+def render_conflicts(found: Sequence[Conflict], gpu_hours: float) -> str:
     """As text."""
     rows = table(conflict_rows(found, gpu_hours)) if found else ""
-    return rows + conflict_sentence(found, gpu_hours, unknown)
+    return rows + conflict_sentence(found, gpu_hours)
 
 
 def page(data: str, version: str, found: Findings) -> str:
     """One file that needs nothing else."""
     gpu_hours = found.facts.gpu_hours
-    unknown = any(each.share is not None for each in found.answers)
     values: dict[str, Any] = {
         "data": data,
         "version": version,
@@ -158,6 +144,6 @@ def page(data: str, version: str, found: Findings) -> str:
         "sentences": found.notes,
         "rules": f"{UNTOLD:.0%}",
         "conflicts": conflict_rows(found.conflicts, gpu_hours) if found.conflicts else [],
-        "conflict_sentence": conflict_sentence(found.conflicts, gpu_hours, unknown),
+        "conflict_sentence": conflict_sentence(found.conflicts, gpu_hours),
     }
     return _TEMPLATES.get_template("ask.html.j2").render(values)

@@ -12,7 +12,7 @@ routing does by a hash of the connection (RFC 2992).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -77,20 +77,6 @@ class LinkGraph:
         """Numbers of the directions from one node to another; UsageError where no links lead."""
         paths = self._all_paths(source, target)
         return paths[draw % len(paths)]
-
-    def tree(self, leaves: Iterable[str], draw: int = 0) -> set[int]:
-        """Both directions of the links that join all leaves to a node that is as near to all of
-        them as any; a draw chooses among such nodes, and among paths to it."""
-        ends = sorted(set(leaves))
-        distances = [self._distances(leaf) for leaf in ends]
-        reached = [node for node in distances[0] if all(node in each for each in distances)]
-        if not reached:
-            raise UsageError(f"no links join {', '.join(ends)}.")
-        least = min(sum(each[node] for each in distances) for node in reached)
-        roots = sorted(n for n in reached if sum(each[n] for each in distances) == least)
-        root = roots[draw % len(roots)]
-        up = {number for leaf in ends for number in self.path(leaf, root, draw)}
-        return up | {number ^ 1 for number in up}
 
     def _find_distances(self, node: str) -> dict[str, int]:
         self._require(node)

@@ -45,8 +45,6 @@ def test_run_prints_every_policy_and_treatment(
         (["--policy", "lifo"], "there is no policy 'lifo'"),
         (["--treatment", "magic"], "there is no treatment 'magic'"),
         (["--workload", "sia:/nowhere"], "can't be read"),
-        (["--windows", "7"], "6 jobs can't be cut into 7 windows"),
-        (["--windows", "2", "--draws", "2"], "leave one of them out"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_2(
@@ -57,19 +55,6 @@ def test_bad_input_gets_one_sentence_and_2(
     folder = tmp_path / "run"
     assert said in refused(capsys, "cluster", "run", str(file), "-o", str(folder), *options)
     assert not folder.exists()
-
-
-def test_windows_are_disjoint_and_take_the_place_of_draws(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "w.yaml"
-    file.write_text(WORKLOAD)
-    command = ["cluster", "run", str(file), "--policy", "fifo,elastic", "--windows", "2"]
-    assert main([*command, "--json"]) == 0
-    runs = json.loads(capsys.readouterr().out)["runs"]
-    assert [run["jobs"] for run in runs] == [3] * 4
-    assert main(command) == 0
-    assert "below the first" in capsys.readouterr().out
 
 
 def test_a_run_folder_has_jobs_and_summaries(tmp_path: Path) -> None:
