@@ -94,7 +94,7 @@ def run(
     """Run a workload under each policy and treatment.
 
     FILE is YAML with the cluster and, without --workload, its jobs;
-    mltcp_tools/clusters/workload.py describes it. With several --draws, the figures are means
+    mltcp_tools/clusters/reading.py describes it. With several --draws, the figures are means
     over random draws (of jobs, paths and random variation), and each line gives the reduction of
     completion times compared with the first line, with an interval. The folder of -o is updated
     after each run.

@@ -76,7 +76,7 @@ def import_(
     from mltcp_tools.clusters.own import importing, page
     from mltcp_tools.clusters.own.counters import measured, read_counters
     from mltcp_tools.clusters.own.logs import read_log
-    from mltcp_tools.clusters.workload import parse_workload
+    from mltcp_tools.clusters.reading import parse_workload
 
     if output is None:
         raise UsageError("name the file to write with -o.")

@@ -21,14 +21,13 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.fapes.inference import Request
 from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.entries import Clock, Row, text_of
+from mltcp_tools.clusters.reading import parse_cluster, parse_workload
 from mltcp_tools.clusters.topology import Topology, regular
 from mltcp_tools.clusters.workload import (
     SEEDS,
     ClusterJob,
     Workload,
     isolated_iteration_s,
-    parse_cluster,
-    parse_workload,
     require_model,
 )
 from mltcp_tools.lab.planning.reading import read_text

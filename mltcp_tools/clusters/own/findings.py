@@ -13,7 +13,8 @@ from mltcp_tools.clusters.own.conflicts import conflicts
 from mltcp_tools.clusters.own.facts import facts
 from mltcp_tools.clusters.own.logs import read_log
 from mltcp_tools.clusters.own.replay import calibrated, compare, error, trust
-from mltcp_tools.clusters.workload import Workload, parse_workload
+from mltcp_tools.clusters.reading import parse_workload
+from mltcp_tools.clusters.workload import Workload
 from mltcp_tools.lab.planning.reading import read_text
 
 

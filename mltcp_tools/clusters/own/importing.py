@@ -20,7 +20,7 @@ from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.entries import LoggedJob
 from mltcp_tools.clusters.own.logs import Log
 from mltcp_tools.clusters.own.slurm import read_topology
-from mltcp_tools.clusters.workload import parse_cluster
+from mltcp_tools.clusters.reading import parse_cluster
 from mltcp_tools.lab.planning.reading import read_text
 
 REST = "*"

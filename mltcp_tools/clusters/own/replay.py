@@ -16,9 +16,10 @@ import numpy as np
 
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies import policy
+from mltcp_tools.clusters.reading import LEAST_COMPUTE
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.workload import LEAST_COMPUTE, ClusterJob, Workload
+from mltcp_tools.clusters.workload import ClusterJob, Workload
 
 BASE = "reno"
 """The congestion control that jobs are taken to run over."""

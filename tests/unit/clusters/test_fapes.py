@@ -21,18 +21,12 @@ from mltcp_tools.clusters.fapes.inference import (
 )
 from mltcp_tools.clusters.models import Model
 from mltcp_tools.clusters.policies.plan import Elastic, Scaled, scaled
+from mltcp_tools.clusters.reading import parse_workload
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.text import render_loans
 from mltcp_tools.clusters.topology import regular
-from mltcp_tools.clusters.workload import (
-    ClusterJob,
-    Generated,
-    Workload,
-    alone_s,
-    generate,
-    parse_workload,
-)
+from mltcp_tools.clusters.workload import ClusterJob, Generated, Workload, alone_s, generate
 
 ONE_SECOND = Service(context_s=0.0, generated_s=0.0, base_s=1.0)
 IDLE = regular(servers=8, gpus=4, leaf=4, rate_bps=25e9)

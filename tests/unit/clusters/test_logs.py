@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mltcp_tools.clusters.reading import parse_workload
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.own.importing import document, gpus_of_servers, one_switch
 from mltcp_tools.clusters.own.logs import Log, models_of, read_log
 from mltcp_tools.clusters.own.slurm import hosts, read_topology
 from mltcp_tools.clusters.own.tables import SACCT
-from mltcp_tools.clusters.workload import parse_workload
 
 HEAD = "JobID|JobName|Submit|Start|End|State|AllocTRES|NodeList"
 JOBS = f"""\

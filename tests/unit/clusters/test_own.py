@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from mltcp_tools.clusters.reading import parse_workload
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.cluster_own import ask, import_
@@ -32,7 +33,7 @@ from mltcp_tools.clusters.own.page import conflict_sentence
 from mltcp_tools.clusters.own.replay import by_start, calibrated, compare, error, simulated, trust
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.topology import regular
-from mltcp_tools.clusters.workload import Workload, parse_workload, placed_s
+from mltcp_tools.clusters.workload import Workload, placed_s
 from mltcp_tools.lab.runs.run import load_run
 
 SACCT = """\

@@ -16,6 +16,7 @@ from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies import POLICIES, policy
 from mltcp_tools.clusters.policies.orders import Fifo
 from mltcp_tools.clusters.policies.placing import shuffled
+from mltcp_tools.clusters.reading import parse_workload
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import regular
@@ -27,7 +28,6 @@ from mltcp_tools.clusters.workload import (
     Workload,
     generate,
     isolated_iteration_s,
-    parse_workload,
 )
 from mltcp_tools.lab.planning.network import PAYLOAD
 
@@ -108,7 +108,7 @@ def test_every_model_runs_on_several_servers(model: Model) -> None:
 WORKLOAD = """
 cluster: {servers: 8, gpus: 4, rate: 10gbit, leaf: 2, oversubscription: 2}
 jobs:
-  - {name: a, model: vgg16, gpus: 8, iterations: 20, count: 2}
+  - {name: a, model: vgg16, gpus: 8, iterations: 20}
   - {name: b, model: bert, gpus: 4, iterations: 20, arrival: 1min}
 """
 
@@ -118,8 +118,12 @@ jobs:
     ("oversubscription: 2", "oversubscription: .nan", "more than 0, not nan"),
     ("gpus: 8", "gpus: 64", "asks for 64 GPUs, and the cluster has 32"),
     ("vgg16", "vgg61", "w.yaml:4: jobs[1].model: there is no model 'vgg61'"),
-    ("count: 2", "arrival: 2min", "earlier than the job before it"),
-    ("iterations: 20, count", "iterations: 0, count", "whole number of 1 or more"),
+    (
+        "iterations: 20}\n  - {name: b",
+        "iterations: 20, arrival: 2min}\n  - {name: b",
+        "earlier than the job before it",
+    ),
+    ("iterations: 20}\n  - {name: b", "iterations: 0}\n  - {name: b", "whole number of 1 or more"),
     ("{servers: 8", "&a {queue: *a, servers: 8", "w.yaml:2: cluster.queue: must be a value"),
     ("jobs:", "models: {a: {}}\njobs:", "w.yaml:3: models.a.size: model a needs it"),
     (
