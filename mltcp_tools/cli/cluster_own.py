@@ -100,6 +100,7 @@ def import_(
         section["queue"] = queue
     elif "queue" not in section:
         assumed.append("queue")
+    cluster = importing.topology_of(section)
     known: dict[str, object] = {}
     for path in models:
         known = importing.models_of_table(Path(path)) | known
@@ -111,7 +112,7 @@ def import_(
     if counters is not None:
         kept, nodes = read_counters(counters), importing.gpus_of_servers(read.jobs)
         covered = sum(kept.name_of(node) is not None for node in nodes)
-        seen, read, guessed = measured(read, kept, importing.server_rates_bps(section), known)
+        seen, read, guessed = measured(read, kept, cluster.server_rates_bps, known)
         known = seen | known
         assumed += ["iteration"] * guessed
         source = f"{counters.name} ({covered} of the log's {counted(len(nodes), 'server')})"
@@ -119,11 +120,14 @@ def import_(
     left_out = "".join(f"; left out: {n} {reason}" for reason, n in read.left_out.items())
     given = {"servers' links": rate, "uplinks": uplink, "queues": queue}
     # Without --rate, YAML says how many GPUs there are.
-    given["each server's GPUs"] = rate and "as many as the log's jobs held there at once"
+    counted_by = "as many GPUs as the log's jobs held there at once" if rate else "its GPUs"
+    had_jobs = " that had jobs" if rate else f" of {network and network.name}"
     links = "".join(f", {name} {value}" for name, value in given.items() if value)
     inputs = [
         f"Jobs: {counted(len(read.jobs), 'job')} of {log.name}{left_out}.",
         f"Network: {network.name if network else 'one switch'}{links}.",
+        f"Cluster: {cluster.total_gpus} GPUs: {counted(cluster.servers, 'server')}{had_jobs}, each"
+        f" with {counted_by}.",
         f"Bytes that models send: {', '.join(sizes) or 'none is needed'}.",
         *read.notes,
     ]

@@ -10,6 +10,7 @@
       {jobs: 200, load: 0.7, models: {vgg16: 1, bert: 2}, gpus: {8: 4, 16: 2}, hours: 2, jitter: 5%}
     seed: 1
     inputs: [Jobs of sacct.txt]           # sentences on where an imported cluster is from
+    origin: 1772359200                    # seconds since 1970 of its time 0
     assumed: [uplink]                     # what nobody said of an imported cluster
     parts: {jobs: 3, gpu_hours: 7.5}      # its jobs that aren't simulated
 
@@ -46,7 +47,7 @@ from mltcp_tools.clusters.workload import (
     sending_s,
 )
 
-_FIELDS = ["cluster", "models", "jobs", "generate", "seed", "inputs", "assumed", "parts"]
+_FIELDS = ["cluster", "models", "jobs", "generate", "seed", "inputs", "origin", "assumed", "parts"]
 _JOB_FIELDS = ["name", "model", "gpus", "iterations", "arrival", "jitter"]
 _OBSERVED_FIELDS = ["start", "took", "placement"]
 _MODEL_FIELDS = ["compute", "size", "phases", "flows", "step", "noise", "like"]
@@ -140,7 +141,14 @@ def _without_jobs(top: Section, given: int | None) -> Workload:
     parts = (
         (section.get("jobs", whole), section.get("gpu_hours", positive)) if section else (0, 0.0)
     )
-    return Workload(topology, (placeholder,), seed, inputs=inputs, assumed=assumed, parts=parts)
+    origin_s = top.get("origin", positive, 0.0)
+    return Workload(
+        *(topology, (placeholder,), seed),
+        inputs=inputs,
+        origin_s=origin_s,
+        assumed=assumed,
+        parts=parts,
+    )
 
 
 def _read_texts(value: object) -> tuple[str, ...]:

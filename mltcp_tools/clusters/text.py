@@ -48,8 +48,16 @@ def _below(draws: Sequence[Mapping[str, Any]], first: Sequence[Mapping[str, Any]
 
 def effect(mean: float, half: float, untold: float = 0.0) -> str:
     """A share with half of its 95 % interval, in %; none where that or `untold` isn't smaller."""
-    shown = f"{100 * mean:+.1f}% ± {100 * half:.1f}"
+    shown = share(mean, half)
     return f"none ({shown})" if abs(mean) <= max(half, untold) else shown
+
+
+def share(mean: float, half: float) -> str:
+    """A share with half of its 95 % interval, in %; without that where all draws agree, as then it
+    is no error."""
+    # Without a sign of its own, as -0.04 % has.
+    shown = f"{round(mean, 3) + 0.0:+.1%}"
+    return f"{shown} ± {100 * half:.1f}" if half >= 0.0005 else shown
 
 
 _OUTCOMES: Mapping[str, tuple[str, Callable[[Any], str]]] = {

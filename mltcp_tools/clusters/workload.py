@@ -58,8 +58,8 @@ class Workload:
     """Jobs in the order in which they arrive, and the cluster that they come to.
 
     fitted: models whose computing time nobody gave, and follows from observed iterations. inputs:
-    sentences on where it is from. assumed: what nobody said, of ASSUMED. parts: number and GPU
-    hours of jobs that aren't simulated.
+    sentences on where it is from. origin_s: time 0 in an observed cluster's own time. assumed: what
+    nobody said, of ASSUMED. parts: number and GPU hours of jobs that aren't simulated.
     """
 
     topology: Topology
@@ -67,6 +67,7 @@ class Workload:
     seed: int = 1
     fitted: frozenset[str] = frozenset()
     inputs: tuple[str, ...] = ()
+    origin_s: float = 0.0
     assumed: tuple[str, ...] = ()
     parts: tuple[int, float] = (0, 0.0)
 

@@ -18,7 +18,7 @@ from typing import Any
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.own.conflicts import Conflict
-from mltcp_tools.clusters.own.facts import Facts, computing_s, servers_of
+from mltcp_tools.clusters.own.facts import Facts, servers_of
 from mltcp_tools.clusters.own.replay import (
     BASE,
     Compared,
@@ -38,16 +38,14 @@ from mltcp_tools.lab.planning.network import LinkGraph
 @dataclass(frozen=True)
 class Answer:
     """saved: share of GPU hours, None where nothing says what would change. half: of its 95 %
-    interval over draws, and over computing times that fit the log as well. most: share of GPU hours
-    in which jobs don't compute, which no network saves more than. untold: what is too small to be
-    told from no effect. tested: predictions were held against jobs of this cluster. reason: why
-    there is no effect, or no answer."""
+    interval over draws, and over computing times that fit the log as well. untold: what is too
+    small to be told from no effect. tested: predictions were held against jobs of this cluster.
+    reason: why there is no effect, or no answer."""
 
     question: str
     change: str
     saved: float | None
     half: float
-    most: float
     untold: float
     tested: bool
     reason: str = ""
@@ -88,7 +86,7 @@ class Findings:
     def to_json(self) -> dict[str, Any]:
         """As a document."""
         return {
-            "schema": "mltcp-cluster-ask/4",
+            "schema": "mltcp-cluster-ask/5",
             "inputs": self.inputs,
             "facts": vars(self.facts) | {"sentences": self.facts.sentences()},
             "notes": self.notes,
@@ -135,7 +133,6 @@ def ask(
                 change,
                 mean,
                 half,
-                ways[0].most,
                 max(UNTOLD, error or 0.0),
                 error is not None,
                 reason,
@@ -145,7 +142,7 @@ def ask(
 
 
 class _Way:
-    """A workload as it is now, drawn several times; most: see Answer."""
+    """A workload as it is now, drawn several times."""
 
     def __init__(self, workload: Workload, draws: int) -> None:
         self.stays = "replay" if any(job.placement for job in workload.jobs) else "fifo"
@@ -153,8 +150,6 @@ class _Way:
         self._drawn = [_seeded(short, draw) for draw in range(1, draws + 1)]
         ran = [simulated(each, self.stays, seed=n) for n, each in enumerate(self._drawn, 1)]
         self._held_s = [_held_s(each) for each in ran]
-        computes_s = sum(float(computing_s(each.jobs).sum()) for each in self._drawn)
-        self.most = max(0.0, 1 - computes_s / sum(self._held_s))
 
     def saved(self, policy: str, factor: float = 1.0) -> list[float]:
         """Of each draw the share of GPU hours, with uplinks `factor` times as fast."""

@@ -30,6 +30,7 @@ from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.policies.placing import fitting, shape
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator, Losses
+from mltcp_tools.clusters.text import share
 from mltcp_tools.clusters.time_shifts import FITS, Sharing, group_plan
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import Ints
@@ -50,7 +51,8 @@ _SETTLED = 8
 class Conflict:
     """Jobs that slow each other on a link, in the order in which they began.
 
-    hours: GPU hours that they lose to each other there. places: servers that were free for the last
+    from_s, until_s: when at least two of them ran, in the log's time. hours: GPU hours that they
+    lose to each other there. places: servers that were free for the last
     job when it began, on which it shares no link with the others; empty: none. score: Cassini's, 1
     if shifts make the jobs fit; None: not known. shifts_s: of all but the first job, behind its
     bursts. mltcp: share of the jobs' iteration time that MLTCP saves by packets, negative where it
@@ -59,6 +61,8 @@ class Conflict:
 
     link: str
     jobs: tuple[str, ...]
+    from_s: float
+    until_s: float
     hours: float
     places: tuple[str, ...]
     score: float | None
@@ -81,7 +85,7 @@ class Conflict:
             shift = f"by {shifts} (score {self.score:.3f})"
         else:
             shift = f"none fits (score {self.score:.3f})"
-        shown = f"{100 * self.mltcp:+.1f}% ± {100 * self.mltcp_half:.1f}"
+        shown = share(self.mltcp, self.mltcp_half)
         told = abs(self.mltcp) > self.mltcp_half
         word = "not significant:" if not told else "saves" if self.mltcp > 0 else "costs"
         return placed, shift, f"{word} {shown}"
@@ -168,9 +172,12 @@ def _conflict(
         topology, [Sharing(str(n), own) for n, own in zip(numbers, phases, strict=True)]
     )
     others = [phase for own in phases[:-1] for phase in own]
+    ends_s = [job.arrival_s + (job.took_s or 0.0) for job in jobs]
     found = Conflict(
         list(topology.network.links)[link],
         tuple(job.name for job in jobs),
+        workload.origin_s + sorted(job.arrival_s for job in jobs)[1],
+        workload.origin_s + sorted(ends_s)[-2],
         hours,
         _apart(topology, jobs[-1], numbers[-1], others, free),
         None if plan is None else plan[0],

@@ -4,8 +4,7 @@
     curl -sG http://prometheus:9090/api/v1/query_range -d query=node_network_transmit_bytes_total \
         -d start=2026-03-01T00:00:00Z -d end=2026-03-08T00:00:00Z -d step=60 >counters.json
 
-Read are that JSON, and the text of `promtool tsdb dump-openmetrics`; of node_exporter's counters
-node_network_transmit_bytes_total and, for RDMA,
+Read are node_exporter's counters node_network_transmit_bytes_total and, for RDMA,
 node_infiniband_port_data_transmitted_bytes_total. A job's traffic is known where no other job of
 several servers was on its servers meanwhile.
 """
@@ -38,8 +37,6 @@ _VIRTUAL = re.compile(
     r"lo|(docker|veth|cni|flannel|cali|br|virbr|bond|team|tun|tap|dummy).*|.*\..*"
 )
 """Interfaces whose traffic another one has as well, or that never leaves the host."""
-_SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+) (\S+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _COVERED = 0.5
 """Share of a job's time that samples must span."""
 _FEW = 0.1
@@ -49,6 +46,14 @@ _SILENT = 0.001
 """Share of its links' rates below which a model isn't seen to send."""
 _SLACK = 1.05
 """Times a link's rate that may be measured, as instants of samples are rounded."""
+_AROUND_S = 300.0
+_ZONES_S = 900.0 * np.arange(-56, 57)
+"""Differences between time zones."""
+_FEWEST = 8
+"""Instants at which jobs start or end, by which time zones can be compared."""
+_BETTER = 1.5
+"""Times by which traffic changes more at the instants of another time zone than at the log's, from
+which that is the counters'."""
 ITERATION_S = 1.0
 """Length that an iteration is taken to have where nothing says it."""
 
@@ -60,7 +65,7 @@ class Counters:
 
     def __init__(self, series: Mapping[str, Sequence[Floats]]) -> None:
         """series: of each server's interfaces, times in seconds and bytes, shape (samples, 2)."""
-        self._series = series
+        self._series = {name: [_grown(each) for each in own] for name, own in series.items()}
         self._short = {name.partition(".")[0]: name for name in series}
 
     @property
@@ -79,19 +84,38 @@ class Counters:
             own = samples[(samples[:, 0] >= start_s) & (samples[:, 0] <= end_s)]
             if len(own) < 2 or own[-1, 0] - own[0, 0] < _COVERED * (end_s - start_s):
                 return None
-            steps = np.diff(own[:, 1])
-            # A counter that falls began again at 0.
-            grown = np.where(steps < 0, own[1:, 1], steps).sum()
-            found.append(float(grown) * (end_s - start_s) / (own[-1, 0] - own[0, 0]))
+            spanned_s, grown = own[-1] - own[0]
+            found.append(float(grown) * (end_s - start_s) / float(spanned_s))
         return sum(found) if found else None
+
+    def changes(self, node: str, at_s: Floats) -> list[float]:
+        """Bytes by which the server sent more or less in the minutes after each of these instants
+        than in those before, as far as samples cover them."""
+        found: list[float] = []
+        for samples in self._series.get(self.name_of(node) or "", ()):
+            if len(samples) > 1:
+                times, grown = samples.T
+                around_s = max(_AROUND_S, 3 * float(np.median(np.diff(times))))
+                near = at_s[(at_s >= times[0] + around_s) & (at_s <= times[-1] - around_s)]
+                before, now, after = (
+                    np.interp(near + each, times, grown) for each in (-around_s, 0, around_s)
+                )
+                found += np.abs(after - 2 * now + before).tolist()
+        return found
+
+
+def _grown(samples: Floats) -> Floats:
+    """Times, and bytes since the first sample: a counter that falls began again at 0."""
+    steps = np.diff(samples[:, 1], prepend=samples[:1, 1])
+    grown = np.cumsum(np.where(steps < 0, samples[:, 1], steps))
+    return np.column_stack([samples[:, 0], grown])
 
 
 def read_counters(path: Path) -> Counters:
     """Counters of a file; a UsageError says what is missing."""
     text = text_of(path)
-    read = _json if text.lstrip().startswith("{") and '"data"' in text[:1000] else _lines
     series: dict[str, list[Floats]] = defaultdict(list)
-    for labels, samples in read(text, path):
+    for labels, samples in _json(text, path):
         if _VIRTUAL.fullmatch(labels.get("device", "")):
             continue
         name = next((labels[each] for each in _NAMES if labels.get(each)), "")
@@ -129,20 +153,6 @@ def _json(text: str, path: Path) -> Iterator[tuple[Mapping[str, str], list[tuple
         raise UsageError(f"{path} is not what Prometheus's /api/v1/query_range gives.") from None
 
 
-def _lines(text: str, path: Path) -> Iterator[tuple[Mapping[str, str], list[tuple[float, float]]]]:
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for number, line in enumerate(text.splitlines(), 1):
-        match = _SAMPLE.fullmatch(line.strip())
-        if match and match[1] in _METRICS:
-            try:
-                at, value = float(match[4]), float(match[3])
-            except ValueError:
-                raise UsageError(f"{path}:{number}: has no number and time.") from None
-            found[match[2]].append((at / 1000 if at > 1e11 else at, value))
-    for labels, samples in found.items():
-        yield dict(_LABEL.findall(labels)), samples
-
-
 def measured(
     log: Log, counters: Counters, rates_bps: Mapping[str, float], known: Collection[str] = ()
 ) -> tuple[dict[str, Any], Log, bool]:
@@ -154,6 +164,7 @@ def measured(
     sent: dict[str, list[float]] = defaultdict(list)
     shares: dict[str, list[float]] = defaultdict(list)
     several = [job for job in log.jobs if len(job.placement) > 1]
+    _require_same_clock(several, counters)
     iteration_s = _iterations_s(several)
     for job in several:
         if job.model not in known and not any(
@@ -191,6 +202,29 @@ def measured(
     )
     models = {name: {"size": f"{max(1, round(np.median(own)))}B"} for name, own in sent.items()}
     return models, replace(log, jobs=jobs), assumed
+
+
+def _require_same_clock(several: Sequence[LoggedJob], counters: Counters) -> None:
+    """Raise a UsageError where traffic changes when jobs start and end in another time zone."""
+    at_s: dict[str, list[float]] = defaultdict(list)
+    for job in several:
+        for node in job.placement:
+            at_s[node] += [job.start_s, job.end_s]
+    instants = {node: np.array(own) for node, own in at_s.items()}
+    changes = [
+        [each for node, own in instants.items() for each in counters.changes(node, own + zone_s)]
+        for zone_s in _ZONES_S
+    ]
+    # Means of few instants are chance.
+    least = max(_FEWEST, max(map(len, changes)) / 2)
+    means = np.array([np.mean(own) if len(own) >= least else 0.0 for own in changes])
+    best_s = float(_ZONES_S[means.argmax()])
+    if best_s and means.max() > _BETTER * means[_ZONES_S == 0][0] > 0:
+        way = "after" if best_s > 0 else "before"
+        raise UsageError(
+            f"by the counters, traffic changes {abs(best_s) / 3600:g} h {way} jobs start and end in"
+            " the log: their time zones differ; give the log's times in UTC (`TZ=UTC sacct`)."
+        )
 
 
 def _share(job: LoggedJob, sent: Sequence[float], rates_bps: Mapping[str, float]) -> float:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,7 +82,8 @@ def facts(workload: Workload) -> Facts:
         )
     own_s = held.sum() + 3600 * workload.parts[1]
     span_s = float((starts + took).max() - arrivals.min())
-    idle = np.maximum(0.0, held - computing_s(jobs))
+    computing_s = [job.iterations * job.model.compute_s * job.gpus for job in jobs]
+    idle = np.maximum(0.0, held - np.array(computing_s))
     networks = [float(idle[which].sum() / own_s) for which in (several, leaves)]
     shares = [float(held[which].sum() / own_s) for which in (several, leaves, unplaced)]
     return Facts(
@@ -108,8 +108,3 @@ def facts(workload: Workload) -> Facts:
 def servers_of(job: ClusterJob, gpus: int) -> int:
     """The number of servers of a job, the fewest of so many GPUs where its place isn't known."""
     return len(job.placement) or -(-job.gpus // gpus)
-
-
-def computing_s(jobs: Sequence[ClusterJob]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """GPU seconds that each job computes."""
-    return np.array([job.iterations * job.model.compute_s * job.gpus for job in jobs])

@@ -21,6 +21,7 @@ from mltcp_tools.clusters.own.entries import LoggedJob
 from mltcp_tools.clusters.own.logs import Log
 from mltcp_tools.clusters.own.slurm import read_topology
 from mltcp_tools.clusters.reading import parse_cluster
+from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.lab.planning.reading import read_text
 
 REST = "*"
@@ -69,10 +70,9 @@ def network_of(
     return section, [] if uplink else ["uplink"]
 
 
-def server_rates_bps(section: Mapping[str, object]) -> dict[str, float]:
-    """The rate of each server's link in a section `cluster`, bit/s."""
-    text = yaml.safe_dump({"cluster": dict(section)})
-    return parse_cluster(text, "the network").topology.server_rates_bps
+def topology_of(section: Mapping[str, object]) -> Topology:
+    """The cluster that a section `cluster` describes."""
+    return parse_cluster(yaml.safe_dump({"cluster": dict(section)}), "the network").topology
 
 
 def document(
@@ -104,6 +104,8 @@ def document(
     used_models = {name: each for name, each in models.items() if name in used}
     whole: dict[str, object] = {"inputs": list(inputs)} if inputs else {}
     whole["cluster"] = dict(cluster)
+    if origin_s > 0:
+        whole["origin"] = round(origin_s, 3)
     if assumed:
         whole["assumed"] = list(assumed)
     if log.parts[0]:

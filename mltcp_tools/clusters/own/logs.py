@@ -9,7 +9,7 @@ A log of another form raises a UsageError that names line or entry and field. En
 read are left out and counted, as long as they are fewer than half. So are jobs that haven't begun
 or ended, or had no GPU; those that failed or were cancelled had their GPUs and links as others do.
 Of jobs on parts of a GPU, which send nothing between servers, only the GPU hours are kept. Jobs of
-one name are told apart by numbers.
+Slurm are called NAME.JOBID; others of one name are told apart by numbers.
 """
 
 from __future__ import annotations
@@ -128,17 +128,16 @@ def _requeued(jobs: Sequence[LoggedJob]) -> tuple[str, ...]:
 
 
 def _told_apart(jobs: Sequence[LoggedJob]) -> Iterator[LoggedJob]:
-    """The jobs; of those that have one name all but the first get their id or a number."""
+    """The jobs, with their ids in their names; of those that have one name all but the first get a
+    number."""
+    jobs = [replace(job, name=f"{job.name}.{job.id}") if job.id else job for job in jobs]
     taken = {job.name for job in jobs}
     seen: set[str] = set()
     for job in jobs:
         name, number = job.name, 1
-        if job.id and name in seen:
-            name = f"{job.name}.{job.id}"
-        first = name
         while name in seen or (number > 1 and name in taken):
             number += 1
-            name = f"{first}.{number}"
+            name = f"{job.name}.{number}"
         seen.add(name)
         yield replace(job, name=name)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from mltcp_tools.base.pages import templates
@@ -12,10 +13,12 @@ from mltcp_tools.clusters.own.ask import Answer, Findings
 from mltcp_tools.clusters.own.conflicts import Conflict
 from mltcp_tools.clusters.own.replay import Compared, Trust, trust
 from mltcp_tools.clusters.rules import UNTOLD
-from mltcp_tools.clusters.text import table
+from mltcp_tools.clusters.text import long, share, table
 from mltcp_tools.clusters.workload import Workload
 
 _TEMPLATES = templates("mltcp_tools.clusters")
+_CALENDAR_S = 1e8
+"""Larger times are seconds since 1970."""
 _LATE = 0.1
 """A job that waits for a larger share of its time isn't where and when it was."""
 
@@ -76,13 +79,10 @@ def render_trust(found: Sequence[Trust], sentences: Sequence[str]) -> str:
 
 def answer_rows(answers: Sequence[Answer]) -> list[list[str]]:
     """A head and a row per question."""
-    rows = [["question", "change", "GPU hours saved (95 % CI)", "at most", "answer"]]
+    rows = [["question", "change", "GPU hours saved (95 % CI)", "answer"]]
     for each in answers:
-        saved = ""
-        if each.saved is not None:
-            # Without a sign of its own, as -0.04 % has.
-            saved = f"{round(each.saved, 3) + 0.0:+.1%} ± {100 * each.half:.1f}"
-        rows.append([each.question, each.change, saved, f"{each.most:.1%}", each.verdict])
+        saved = "" if each.saved is None else share(each.saved, each.half)
+        rows.append([each.question, each.change, saved, each.verdict])
     return rows
 
 
@@ -93,12 +93,22 @@ def render_answers(answers: Sequence[Answer]) -> str:
 
 def conflict_rows(found: Sequence[Conflict], gpu_hours: float) -> list[list[str]]:
     """A head and a row per conflict."""
-    rows = [["link", "jobs", "GPU hours lost", "other servers", "time shift", "MLTCP, by packets"]]
+    head = ["link", "in the log's time", "jobs", "GPU hours lost", "other servers"]
+    rows = [[*head, "time shift", "MLTCP, by packets"]]
     for each in found:
         lost = f"{each.hours:,.2f} ({each.hours / gpu_hours:.2%})"
-        rows.append([each.link, ", ".join(each.jobs), lost, *each.remedies])
+        rows.append([each.link, _when(each), ", ".join(each.jobs), lost, *each.remedies])
     # Without iterations, only placement is tried.
-    return rows if any(each.mltcp is not None for each in found) else [row[:4] for row in rows]
+    return rows if any(each.mltcp is not None for each in found) else [row[:5] for row in rows]
+
+
+def _when(found: Conflict) -> str:
+    """The first and the last minute of a conflict; hours where the log counts from 0."""
+    if found.from_s < _CALENDAR_S:
+        return f"{long(found.from_s)} to {long(found.until_s)}"
+    first, last = (datetime.fromtimestamp(at, UTC) for at in (found.from_s, found.until_s))
+    same_day = first.date() == last.date()
+    return f"{first:%Y-%m-%d %H:%M} to {last:{'%H:%M' if same_day else '%Y-%m-%d %H:%M'}}"
 
 
 def conflict_sentence(found: Sequence[Conflict], gpu_hours: float) -> str:

@@ -32,6 +32,8 @@ _SLICE = re.compile(r"(?:^|[^0-9a-z])([1-7])g\.[0-9]+gb")
 UNCOUNTED = "without gres/gpu in AllocTRES"
 _AGAIN = {"requeued", "requeue_hold", "node_fail", "preempted", "special_exit"}
 """States of Slurm of jobs that start again."""
+_UNENDED = {"pending", "configuring", "running", "suspended", "completing"}
+"""States of jobs that haven't ended, whatever their end."""
 
 
 def share_of(name: str) -> float:
@@ -134,7 +136,7 @@ def sacct(row: Row, seen: set[tuple[str, str]]) -> LoggedJob:
     total = int(listed.pop("", 0))
     gpus = sum(int(count) * share_of(name) for name, count in listed.items())
     gpus += max(0, total - sum(map(int, listed.values())))
-    if not (row.known("Start") and row.known("End")):
+    if state in _UNENDED or not (row.known("Start") and row.known("End")):
         raise LeftOutError(state)
     if not gpus:
         raise LeftOutError(UNCOUNTED)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mltcp_tools.clusters.reading import parse_workload
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.own.importing import document, gpus_of_servers, one_switch
 from mltcp_tools.clusters.own.logs import Log, models_of, read_log
 from mltcp_tools.clusters.own.slurm import hosts, read_topology
 from mltcp_tools.clusters.own.tables import SACCT
+from mltcp_tools.clusters.reading import parse_workload
 
 HEAD = "JobID|JobName|Submit|Start|End|State|AllocTRES|NodeList"
 JOBS = f"""\
@@ -77,8 +77,8 @@ def test_only_numbers_that_count_jobs_are_cut(names: list[str], models: list[str
 def test_jobs_of_sacct(tmp_path: Path) -> None:
     log = read(tmp_path, JOBS)
     assert [(job.name, job.gpus, dict(job.placement)) for job in log.jobs] == [
-        ("vgg16-1", 8, {"n1": 4, "n2": 4}),
-        ("bert", 8, {"n3": 4, "n4": 4}),
+        ("vgg16-1.7", 8, {"n1": 4, "n2": 4}),
+        ("bert.8", 8, {"n3": 4, "n4": 4}),
         # That was cancelled, after it had its GPUs for a minute.
         ("bert.9", 8, {"n3": 8}),
     ]
@@ -108,8 +108,8 @@ def test_a_heterogeneous_job_is_one_job(tmp_path: Path) -> None:
         "8|other|0|5|100|COMPLETED|gres/gpu=4|n4",
     ]
     found = {job.name: job for job in read(tmp_path, lines(*rows)).jobs}
-    assert found.keys() == {"train", "other"}
-    assert (found["train"].gpus, found["train"].placement) == (9, {"n1": 4, "n2": 4, "n3": 1})
+    assert found.keys() == {"train.7", "other.8"}
+    assert (found["train.7"].gpus, found["train.7"].placement) == (9, {"n1": 4, "n2": 4, "n3": 1})
     ids = [
         {"job_id": {"set": True, "number": 7}, "job_offset": {"set": True, "number": n}}
         for n in (0, 1)
@@ -129,7 +129,7 @@ def test_a_heterogeneous_job_is_one_job(tmp_path: Path) -> None:
 def test_gpus_of_types_are_counted_once(tmp_path: Path, tres: str, gpus: int) -> None:
     name = 'say "hi|ho"'
     (job,) = read(tmp_path, lines(f"1|{name}|0|1|9|COMPLETED|{tres}|n1")).jobs
-    assert (job.gpus, job.name) == (gpus, name)
+    assert (job.gpus, job.name) == (gpus, f"{name}.1")
 
 
 def test_parts_of_gpus_keep_their_gpu_hours(tmp_path: Path) -> None:
@@ -213,6 +213,8 @@ def test_jobs_that_never_ran_or_still_do_are_left_out(tmp_path: Path) -> None:
     rows = [
         job % (1, at % 1, at % 2, "COMPLETED", "n1"),
         job % (2, at % 1, "Unknown", "RUNNING", "n1"),
+        # The end of its time limit.
+        job % (5, at % 1, at % 9, "RUNNING", "n1"),
         job % (3, "Unknown", "Unknown", "PENDING", "None assigned"),
         job % (4, at % 1, at % 1, "CANCELLED by 7", "None assigned"),
         # Logs that were put together, and a requeued job.
@@ -220,8 +222,15 @@ def test_jobs_that_never_ran_or_still_do_are_left_out(tmp_path: Path) -> None:
         job % (1, at % 3, at % 4, "COMPLETED", "n1"),
     ]
     log = read(tmp_path, lines(*rows))
-    assert [job.name for job in log.jobs] == ["bert", "bert.1"]
-    assert log.left_out == {"running": 1, "pending": 1, "that took no time": 1, "listed twice": 1}
+    assert [job.name for job in log.jobs] == ["bert.1", "bert.1.2"]
+    assert log.left_out == {"running": 2, "pending": 1, "that took no time": 1, "listed twice": 1}
+
+
+def test_an_end_in_the_future_is_left_out_and_counted(tmp_path: Path) -> None:
+    line = "%s,2026-03-01T10:00:00,2026-03-01T10:00:00,%s,8,n1,m,\n"
+    log = read(tmp_path, CSV + line % ("a", "2026-03-01T11:00:00") + line % ("b", "2036-03-01"))
+    assert [job.name for job in log.jobs] == ["a"]
+    assert log.left_out == {"that ends in the future, as a running job's time limit": 1}
 
 
 def test_local_times_are_read_on_a_day_of_clock_change(tmp_path: Path) -> None:
@@ -364,7 +373,7 @@ def test_gpus_that_slurm_does_not_count_are_asked_for(tmp_path: Path) -> None:
 
 def test_jobs_of_one_name_have_their_ids(tmp_path: Path) -> None:
     rows = [f"{n}|a|{t}|{t}|{t + 9}|{s}|gres/gpu=8|n1" for n, t, s in JOBS_OF_A]
-    assert [job.name for job in read(tmp_path, lines(*rows)).jobs] == ["a", "a.8", "a.8.2"]
+    assert [job.name for job in read(tmp_path, lines(*rows)).jobs] == ["a.7", "a.8", "a.8.2"]
 
 
 JOBS_OF_A = [(7, 0, "COMPLETED"), (8, 10, "REQUEUED"), (8, 30, "COMPLETED")]

@@ -6,15 +6,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
-from mltcp_tools.clusters.reading import parse_workload
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.cluster_own import ask, import_
@@ -29,8 +28,9 @@ from mltcp_tools.clusters.own.importing import (
     models_of_table,
 )
 from mltcp_tools.clusters.own.logs import read_log
-from mltcp_tools.clusters.own.page import conflict_sentence
+from mltcp_tools.clusters.own.page import conflict_rows, conflict_sentence
 from mltcp_tools.clusters.own.replay import by_start, calibrated, compare, error, simulated, trust
+from mltcp_tools.clusters.reading import parse_workload
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.workload import Workload, placed_s
@@ -295,6 +295,8 @@ def test_answers_say_what_they_can_tell(tmp_path: Path) -> None:
     html = page.read_text()
     assert f"of its rules against packets, {UNTOLD:.0%}," in html
     assert 1 <= len(found["conflicts"]) <= 10
+    # The one bound is that of arithmetic.
+    assert "at most" not in html.partition("Two questions")[2]
     for text in ("More uplinks?", *found["facts"]["sentences"], found["conflicts"][0]["shift"]):
         assert text in unescape(html)
 
@@ -359,13 +361,16 @@ def test_bounds_hold_where_nobody_knows_where_jobs_ran(network: str, leaves: flo
     assert found.leaves_network == (found.several_network if leaves else 0.0)
 
 
-def scraped(rates_bps: dict[str, float], reset_s: float = math.inf) -> str:
-    """Samples each 10 s of servers that send at these rates for 1000 s, as Prometheus has them."""
+def scraped(
+    rates_bps: dict[str, float], reset_s: float = math.inf, period_s: float = math.inf
+) -> str:
+    """Samples each 10 s of servers that send at these rates for 1000 s, as Prometheus has them.
+    period_s: after which counters begin again, as a rate under a counter's name does."""
     result = []
     for node, rate in rates_bps.items():
         for device, share in (("eth0", 0.75), ("ib0", 0.25), ("lo", 9.0), ("bond0", 1.0)):
             values = [
-                [at, str(rate / 8 * share * (at if at < reset_s else at - reset_s))]
+                [at, str(rate / 8 * share * ((at if at < reset_s else at - reset_s) % period_s))]
                 for at in range(0, 1001, 10)
             ]
             labels = {"instance": f"{node}.example.org:9100", "device": device}
@@ -375,32 +380,12 @@ def scraped(rates_bps: dict[str, float], reset_s: float = math.inf) -> str:
     return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
 
 
-FALLING = "".join(
-    f'node_network_transmit_bytes_total{{device="eth0",node="n1"}} {3 * at % 5} {at}\n'
-    for at in range(51)
-)
-"""A rate under the counter's name."""
 RATES_BPS = {"n1": 10e9, "n2": 10e9}
 
 
-def as_text(document: str) -> str:
-    """The same as promtool writes it."""
-    name = "node_network_transmit_bytes_total"
-    return (
-        "".join(
-            f'{name}{{device="{each["metric"]["device"]}",instance="{each["metric"]["instance"]}"}}'
-            f" {value} {at}\n"
-            for each in json.loads(document)["data"]["result"]
-            for at, value in each["values"]
-        )
-        + "# EOF\n"
-    )
-
-
-@pytest.mark.parametrize("form", [str, as_text])
 @pytest.mark.parametrize("iterations", ["", "500"])
 def test_counters_say_what_models_send(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: Callable[[str], str], iterations: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], iterations: str
 ) -> None:
     """Two servers that send a quarter of 10 Gbit/s, and a counter that began anew."""
     lines = [f"a,0,0,500,8,n1;n2,mine,{iterations}", f"b,500,500,1000,8,n1;n3,mine,{iterations}"]
@@ -409,7 +394,7 @@ def test_counters_say_what_models_send(
     # Inside one server nothing is sent, which says nothing of the computing of those that send.
     lines += [f"e{n},0,0,400,4,n{6 + n},mine," for n in range(9)]
     rates = {f"n{n}": 2.5e9 if n < 4 else 1e9 for n in range(1, 6)}
-    (tmp_path / "counters").write_text(form(scraped(rates, 250)))
+    (tmp_path / "counters").write_text(scraped(rates, 250))
     table = "models: {other: {size: 1MB, compute: 1s}}"
     (tmp_path / "m.yaml").write_text(table)
     (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
@@ -431,21 +416,20 @@ def test_counters_say_what_models_send(
     assert facts(made).fitted == (iterations != "")
     said = capsys.readouterr().err
     assert ("1 s is assumed" in said) == (iterations == "")
-    assert "links 10gbit, each server's GPUs as many as the log's jobs held" in said
     assert "measured by counters (5 of the log's 14 servers)." in said
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{}", "has no node_network_transmit_bytes_total"),
+        ("{}", "is not what Prometheus.s"),
         ('{"data": {"result": 5}}', "is not what Prometheus's"),
-        ('node_network_transmit_bytes_total{device="eth0"} x 1\n', "counters:1: has no number"),
+        ("node_network_transmit_bytes_total 5 1\n", "is not what Prometheus's"),
         (scraped({"n9": 1e9}), r"to itself; .*counters: n9.example.org; jobs: n1, n2"),
         (scraped({"n1": 1e9}).replace("__name__", "was"), r"has no .* itself, without rate"),
         (scraped({"n1": 3e9, "n2": 12e9}), r"n2 sent 12 Gbit/s .* a ran, .* has 10 Gbit/s"),
         (scraped({"n1": 3e9, "n2": -1e9}), "n2.example.org are negative"),
-        (FALLING, "n1 are negative, or fall 30 times"),
+        (scraped({"n1": 1e9}, period_s=30), "n1.example.org are negative, or fall 33 times"),
         (scraped({"n1": 9e6, "n2": 9e6}), r"almost no bytes .* on several servers \(mine\)"),
     ],
 )
@@ -454,6 +438,30 @@ def test_counters_that_say_nothing_are_refused(tmp_path: Path, text: str, said: 
     (tmp_path / "counters").write_text(text)
     with pytest.raises(UsageError, match=said):
         measured(read_log(tmp_path / "log"), read_counters(tmp_path / "counters"), RATES_BPS)
+
+
+@pytest.mark.parametrize(("hours", "said"), [(0, ""), (1, "1 h before"), (-5.5, "5.5 h after")])
+def test_counters_of_another_time_zone_are_noticed(tmp_path: Path, hours: float, said: str) -> None:
+    """Jobs of random length on two servers, which send only while these run."""
+    draw, at_s, lines = np.random.default_rng(1), 50_000.0, []
+    busy = np.zeros(3000)
+    for n in range(30):
+        at_s, end_s = (at_s + gap for gap in np.cumsum(draw.uniform(600, 2000, 2)))
+        busy[int(at_s / 60) : int(end_s / 60)] = 3e9 * 60 / 8
+        shown = [each + 3600 * hours for each in (at_s, at_s, end_s)]
+        lines.append(f"a{n},{','.join(f'{each:.0f}' for each in shown)},8,n1;n2,mine,")
+        at_s = end_s
+    values = [[60.0 * n, f"{each:.0f}"] for n, each in enumerate(np.cumsum(busy))]
+    labels = {"__name__": "node_network_transmit_bytes_total", "device": "eth0"}
+    result = [{"metric": labels | {"instance": name}, "values": values} for name in RATES_BPS]
+    (tmp_path / "counters").write_text(json.dumps({"data": {"result": result}}))
+    (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
+    log, counters = read_log(tmp_path / "log"), read_counters(tmp_path / "counters")
+    if hours:
+        with pytest.raises(UsageError, match=f"changes {said} jobs start and end"):
+            measured(log, counters, RATES_BPS)
+    else:
+        assert measured(log, counters, RATES_BPS)[0]
 
 
 @pytest.mark.parametrize(("took_s", "left"), [(20, 1), (400, 0)])
@@ -511,6 +519,11 @@ jobs:
     assert {each.jobs for each in worst} == {("a", "b")}
     assert {each.link for each in worst} <= {"leaf0.0", "leaf1.0"}
     assert worst[0].places == ("s1", "s2")
+    assert (worst[0].from_s, worst[0].until_s) == (5, 200)
+    since = [replace(workload, origin_s=at) for at in (0.0, 1772359200.0, 1772409540.0)]
+    shown = [conflict_rows(conflicts(each, most=1), 1.0)[1][1] for each in since]
+    days = ["2026-03-01 10:00 to 10:03", "2026-03-01 23:59 to 2026-03-02 00:02"]
+    assert shown == ["5.0 s to 3.3 min", *days]
     alone_s = 500 * placed_s(workload.jobs[0].model, {0: 4, 4: 4}, workload.topology)
     ran = [job.running_s for job in simulated(by_start(workload)).jobs if job.name != "c"]
     lost_h = 8 * (sum(ran) - 2 * alone_s) / 3600
@@ -553,9 +566,10 @@ def test_the_page_says_where_its_numbers_are_from(tmp_path: Path) -> None:
     html = unescape((tmp_path / "page.html").read_text())
     assert re.search(r"Jobs: 2 jobs of log; left out: 1 that can't be read \(first", html)
     assert re.search(
-        r"Network: topology.conf, servers' links 10gbit, uplinks 20gbit, each server's GPUs as",
+        r"Network: topology.conf, servers' links 10gbit, uplinks 20gbit\.",
         html,
     )
+    assert "Cluster: 4 GPUs: 4 servers that had jobs, each with as many GPUs as the log's" in html
     assert re.search(r"Bytes that models send: 1 model of m.yaml\.", html)
 
 

@@ -15,7 +15,7 @@ from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.text import render_summaries
+from mltcp_tools.clusters.text import render_summaries, share
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.workload import ClusterJob, Workload
 
@@ -43,9 +43,17 @@ def test_line_of_several_draws_gives_saving_over_the_first() -> None:
     # Of 10 and 11 %, 12.706 times 0.5.
     assert "elastic  reno       2.2 min     +10.5% ± 6.4" in shown
     # MLTCP's gain is smaller than the error of its rule, though it is the same in each draw.
-    assert "none (+4.0% ± 0.0)" in shown
+    assert "none (+4.0%)" in shown
     assert "none (-15.0% ±" in shown
     assert "below the first" not in render_summaries(lines[:4])
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "shown"),
+    [(0.0312, 0.0121, "+3.1% ± 1.2"), (0.02, 0.0004, "+2.0%"), (-0.0004, 0.0005, "+0.0% ± 0.1")],
+)
+def test_an_interval_that_rounds_to_zero_is_not_shown(mean: float, half: float, shown: str) -> None:
+    assert share(mean, half) == shown
 
 
 def test_draws_reach_jobs_paths_and_output(tmp_path: Path) -> None:
