@@ -117,7 +117,8 @@ def import_(
         assumed += ["iteration"] * guessed
         source = f"{counters.name} ({covered} of the log's {counted(len(nodes), 'server')})"
         sizes.append(f"{counted(len(seen), 'model')} measured by {source}")
-    left_out = "".join(f"; left out: {n} {reason}" for reason, n in read.left_out.items())
+    reasons = [f"{n} {reason}" for reason, n in read.left_out.items()]
+    left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
     given = {"servers' links": rate, "uplinks": uplink, "queues": queue}
     # Without --rate, YAML says how many GPUs there are.
     counted_by = "as many GPUs as the log's jobs held there at once" if rate else "its GPUs"

@@ -124,7 +124,9 @@ def render_learned(rows: Sequence[Mapping[str, Any]], error: float, guess: float
 
 
 def long(seconds: float) -> str:
-    """Seconds, minutes or hours."""
+    """Seconds, minutes, hours or days."""
+    if seconds >= 2 * 86_400:
+        return f"{seconds / 86_400:.1f} days"
     if seconds >= 3600:
         return f"{seconds / 3600:.2f} h"
     if seconds >= 60:

@@ -18,7 +18,7 @@ from typing import Any
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.own.conflicts import Conflict
-from mltcp_tools.clusters.own.facts import Facts, servers_of
+from mltcp_tools.clusters.own.facts import Facts, facts, servers_of
 from mltcp_tools.clusters.own.replay import (
     BASE,
     Compared,
@@ -39,14 +39,16 @@ from mltcp_tools.lab.planning.network import LinkGraph
 class Answer:
     """saved: share of GPU hours, None where nothing says what would change. half: of its 95 %
     interval over draws, and over computing times that fit the log as well. untold: what is too
-    small to be told from no effect. tested: predictions were held against jobs of this cluster.
-    reason: why there is no effect, or no answer."""
+    small to be told from no effect. most: share that arithmetic on the log leaves to be saved.
+    tested: predictions were held against jobs of this cluster. reason: why there is no effect, or
+    no answer."""
 
     question: str
     change: str
     saved: float | None
     half: float
     untold: float
+    most: float
     tested: bool
     reason: str = ""
 
@@ -61,7 +63,8 @@ class Answer:
         if self.reason:
             return self.reason
         if not self.told or self.saved is None:
-            return f"can't tell: below {max(self.half, self.untold):.0%}"
+            limit = min(self.most, max(self.half, self.untold))
+            return f"can't tell: below {max(0.01, limit):.0%}"
         found = "saves" if self.saved > 0 else "costs"
         return found if self.tested else f"{found}, if the model is right"
 
@@ -105,22 +108,25 @@ def ask(
 ) -> list[Answer]:
     """All answers. error: of predictions on this cluster, None where nothing says."""
     ways = [_Way(each, draws) for each in plausible(workload)]
-    runs: Sequence[tuple[str, str, str, Callable[[_Way], list[float]]]] = (
+    known = facts(workload)
+    runs: Sequence[tuple[str, str, float, str, Callable[[_Way], list[float]]]] = (
         (
             "Place jobs better?",
             "below one leaf, or on idle uplinks",
+            known.several_network,
             _unmoved(workload),
             lambda way: way.saved("fifo"),
         ),
         (
             "More uplinks?",
             "twice the rate between switches",
+            known.leaves_network,
             _unwidened(workload),
             lambda way: way.saved(way.stays, factor=2.0),
         ),
     )
     answers = []
-    for question, change, reason, saved in runs:
+    for question, change, most, reason, saved in runs:
         said(question)
         mean, half = (None, 0.0) if reason.startswith("not known") else (0.0, 0.0)
         if not reason:
@@ -134,6 +140,7 @@ def ask(
                 mean,
                 half,
                 max(UNTOLD, error or 0.0),
+                most,
                 error is not None,
                 reason,
             )

@@ -91,13 +91,13 @@ def render_answers(answers: Sequence[Answer]) -> str:
     return table(answer_rows(answers))
 
 
-def conflict_rows(found: Sequence[Conflict], gpu_hours: float) -> list[list[str]]:
+def conflict_rows(found: Sequence[Conflict]) -> list[list[str]]:
     """A head and a row per conflict."""
     head = ["link", "in the log's time", "jobs", "GPU hours lost", "other servers"]
     rows = [[*head, "time shift", "MLTCP, by packets"]]
     for each in found:
-        lost = f"{each.hours:,.2f} ({each.hours / gpu_hours:.2%})"
-        rows.append([each.link, _when(each), ", ".join(each.jobs), lost, *each.remedies])
+        jobs, lost = ", ".join(each.jobs), f"{each.hours:,.2f}"
+        rows.append([each.link, _when(each), jobs, lost, *each.remedies])
     # Without iterations, only placement is tried.
     return rows if any(each.mltcp is not None for each in found) else [row[:5] for row in rows]
 
@@ -118,9 +118,10 @@ def conflict_sentence(found: Sequence[Conflict], gpu_hours: float) -> str:
     lost = sum(each.hours for each in found)
     placed = sum(bool(each.places) for each in found)
     worst = "worst conflict" if len(found) == 1 else f"{len(found)} worst conflicts"
+    share = "less than 0.01%" if lost < 1e-4 * gpu_hours else f"{lost / gpu_hours:.2%}"
     said = (
-        f"The {worst} lost {lost:,.2f} GPU hours, {lost / gpu_hours:.2%} of all. Free servers would"
-        f" have avoided {placed}"
+        f"The {worst} lost {lost:,.2f} GPU hours, {share} of all. Free servers would have avoided"
+        f" {placed}"
     )
     if found[0].mltcp is None:
         return f"{said}. Time shifts and MLTCP aren't tried, as the log has no iterations."
@@ -136,7 +137,7 @@ def conflict_sentence(found: Sequence[Conflict], gpu_hours: float) -> str:
 
 def render_conflicts(found: Sequence[Conflict], gpu_hours: float) -> str:
     """As text."""
-    rows = table(conflict_rows(found, gpu_hours)) if found else ""
+    rows = table(conflict_rows(found)) if found else ""
     return rows + conflict_sentence(found, gpu_hours)
 
 
@@ -153,7 +154,7 @@ def page(data: str, version: str, found: Findings) -> str:
         "told": [each.told for each in found.answers],
         "sentences": found.notes,
         "rules": f"{UNTOLD:.0%}",
-        "conflicts": conflict_rows(found.conflicts, gpu_hours) if found.conflicts else [],
+        "conflicts": conflict_rows(found.conflicts) if found.conflicts else [],
         "conflict_sentence": conflict_sentence(found.conflicts, gpu_hours),
     }
     return _TEMPLATES.get_template("ask.html.j2").render(values)

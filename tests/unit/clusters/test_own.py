@@ -521,7 +521,7 @@ jobs:
     assert worst[0].places == ("s1", "s2")
     assert (worst[0].from_s, worst[0].until_s) == (5, 200)
     since = [replace(workload, origin_s=at) for at in (0.0, 1772359200.0, 1772409540.0)]
-    shown = [conflict_rows(conflicts(each, most=1), 1.0)[1][1] for each in since]
+    shown = [conflict_rows(conflicts(each, most=1))[1][1] for each in since]
     days = ["2026-03-01 10:00 to 10:03", "2026-03-01 23:59 to 2026-03-02 00:02"]
     assert shown == ["5.0 s to 3.3 min", *days]
     alone_s = 500 * placed_s(workload.jobs[0].model, {0: 4, 4: 4}, workload.topology)
@@ -581,6 +581,8 @@ def test_no_computing_time_is_invented(tmp_path: Path, capsys: pytest.CaptureFix
     # A second of computing leaves nothing to be saved.
     given = asked(capsys, imported(tmp_path, CROSSING, "size: 20MB, compute: 1s", *conf))
     assert all(abs(float(str(each["saved"]))) < 0.02 for each in given)
+    # Below what arithmetic leaves, which is less than the model's error.
+    assert {each["verdict"] for each in given} == {"can't tell: below 2%"}
     (tmp_path / "m.yaml").write_text("models: {mine: {size: 200MB}}\n")
     words = [str(tmp_path / "log"), "--models", str(tmp_path / "m.yaml"), "--rate", "10gbit", *conf]
     assert main(["cluster", "import", *words, "-o", str(tmp_path / "none.yaml")]) == 2
