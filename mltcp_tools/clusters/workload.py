@@ -105,6 +105,16 @@ class Workload:
         return replace(self, jobs=tuple(jobs))
 
 
+def servers_of(job: ClusterJob, gpus: int) -> int:
+    """The number of servers of a job, the fewest of so many GPUs where its place isn't known."""
+    return len(job.placement) or -(-job.gpus // gpus)
+
+
+def computing_s(job: ClusterJob) -> float:
+    """Seconds for which a job computes."""
+    return job.iterations * job.model.compute_s
+
+
 def isolated_iteration_s(job: ClusterJob, topology: Topology) -> float:
     """Seconds of an iteration of the job alone on the first servers that hold it."""
     return alone_s(job.model, job.gpus, topology)

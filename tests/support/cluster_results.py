@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """clusters/RESULTS.md: what commands printed, with what made it, so that no table is typed.
 
-`python -m support.cluster_results NAME COMMAND...` runs `mltcp cluster COMMAND...` and puts what it
-prints into section NAME.
+`python -m support.cluster_results NAME COMMAND...` runs `mltcp cluster COMMAND...`, or a script of
+Python, and puts what it prints into section NAME.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def section(name: str, command: Sequence[str], printed: str) -> str:
     """Return a section, with what made it; traces by their file's name alone."""
     typed = re.sub(r"([a-z]+:|\s|^)[^\s,:]*/", r"\1", " ".join(command))
     made = (
-        f"Made by `mltcp cluster {typed}`, {datetime.now(UTC):%Y-%m-%d}; mltcp-tools"
+        f"Made by `{typed}`, {datetime.now(UTC):%Y-%m-%d}; mltcp-tools"
         f" {metadata.version('mltcp-tools')}, {os.cpu_count()} CPUs, {platform.machine()}, Python"
         f" {platform.python_version()}."
     )
@@ -44,8 +44,11 @@ def put(text: str, name: str, content: str) -> str:
 
 if __name__ == "__main__":
     name, *command = sys.argv[1:]
-    whole = [sys.executable, "-m", "mltcp_tools.cli.main", "cluster", *command]
-    printed = subprocess.run(whole, check=True, stdout=subprocess.PIPE, text=True).stdout
-    made = section(name, command, printed)
+    script = command[0].endswith(".py")
+    whole = [sys.executable, *([] if script else ["-m", "mltcp_tools.cli.main", "cluster"])]
+    printed = subprocess.run(
+        [*whole, *command], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    made = section(name, [*(["python"] if script else ["mltcp", "cluster"]), *command], printed)
     replace_file(DOCUMENT, put(DOCUMENT.read_text(), name, made).encode())
     print(printed, end="")

@@ -18,7 +18,7 @@ from typing import Any
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.own.conflicts import Conflict
-from mltcp_tools.clusters.own.facts import Facts, facts, servers_of
+from mltcp_tools.clusters.own.facts import Facts, facts
 from mltcp_tools.clusters.own.replay import (
     BASE,
     Compared,
@@ -31,7 +31,7 @@ from mltcp_tools.clusters.own.replay import (
 )
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.topology import Topology
-from mltcp_tools.clusters.workload import SEEDS, Workload
+from mltcp_tools.clusters.workload import SEEDS, Workload, servers_of
 from mltcp_tools.lab.planning.network import LinkGraph
 
 

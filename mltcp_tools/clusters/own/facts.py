@@ -9,7 +9,7 @@ import numpy as np
 
 from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.text import long
-from mltcp_tools.clusters.workload import ClusterJob, Workload
+from mltcp_tools.clusters.workload import Workload, computing_s, servers_of
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def facts(workload: Workload) -> Facts:
         )
     own_s = held.sum() + 3600 * workload.parts[1]
     span_s = float((starts + took).max() - arrivals.min())
-    computing_s = [job.iterations * job.model.compute_s * job.gpus for job in jobs]
-    idle = np.maximum(0.0, held - np.array(computing_s))
+    computes = np.array([computing_s(job) * job.gpus for job in jobs])
+    idle = np.maximum(0.0, held - computes)
     networks = [float(idle[which].sum() / own_s) for which in (several, leaves)]
     shares = [float(held[which].sum() / own_s) for which in (several, leaves, unplaced)]
     return Facts(
@@ -103,8 +103,3 @@ def facts(workload: Workload) -> Facts:
         # Of an assumed iteration, too, counters measure the share of communication.
         fitted=bool(workload.fitted) and "iteration" not in workload.assumed,
     )
-
-
-def servers_of(job: ClusterJob, gpus: int) -> int:
-    """The number of servers of a job, the fewest of so many GPUs where its place isn't known."""
-    return len(job.placement) or -(-job.gpus // gpus)

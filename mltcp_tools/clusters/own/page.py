@@ -20,7 +20,7 @@ _TEMPLATES = templates("mltcp_tools.clusters")
 _CALENDAR_S = 1e8
 """Larger times are seconds since 1970."""
 _LATE = 0.1
-"""A job that waits for a larger share of its time isn't where and when it was."""
+"""A job that waits for a larger share of the log's time isn't beside those beside which it ran."""
 
 
 def trust_rows(found: Sequence[Trust]) -> list[list[str]]:
@@ -56,7 +56,8 @@ def unexplained(compared: Sequence[Compared]) -> list[str]:
             f"Of {counted(guessed, 'job')} the log doesn't say how many iterations they had; their"
             " durations say nothing of this model."
         )
-    late = sum(each.waited_s > _LATE * each.observed_s for each in compared)
+    span_s = max((each.job.arrival_s + each.observed_s for each in compared), default=0.0)
+    late = sum(each.waited_s > _LATE * span_s for each in compared)
     if late:
         said.append(
             f"{counted(late, 'job')} waited in the replay until GPUs were free that they had in"

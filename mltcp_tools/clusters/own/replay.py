@@ -19,7 +19,7 @@ from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.reading import LEAST_COMPUTE
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.workload import ClusterJob, Workload
+from mltcp_tools.clusters.workload import ClusterJob, Workload, computing_s, servers_of
 
 BASE = "reno"
 """The congestion control that jobs are taken to run over."""
@@ -76,17 +76,22 @@ def by_start(workload: Workload) -> Workload:
 
 
 def shortened(workload: Workload, iterations: int = 1_000_000, least: int = 20) -> Workload:
-    """The same cluster and overlap with about so many iterations in all: every time and every
-    number of iterations is divided by one factor; no job has fewer than `least`."""
-    factor = max(1.0, sum(job.iterations for job in workload.jobs) / iterations)
-    jobs = [
-        replace(
-            job,
-            iterations=max(min(least, job.iterations), round(job.iterations / factor)),
-            arrival_s=job.arrival_s / factor,
-        )
-        for job in workload.jobs
-    ]
+    """The same cluster and overlap with about so many iterations between servers: every time and
+    every number of iterations is divided by one factor; no job that sends has fewer than `least`.
+    Other jobs have one long iteration, as only how long they hold their GPUs counts."""
+    gpus = workload.topology.gpus
+    sends = [servers_of(job, gpus) > 1 and job.model.size > 0 for job in workload.jobs]
+    total = sum(job.iterations for job, own in zip(workload.jobs, sends, strict=True) if own)
+    factor, jobs = max(1.0, total / iterations), []
+    for job, own in zip(workload.jobs, sends, strict=True):
+        short = replace(job, arrival_s=job.arrival_s / factor)
+        if own:
+            number = max(min(least, job.iterations), round(job.iterations / factor))
+            jobs.append(replace(short, iterations=number))
+        else:
+            compute_s = job.iterations * job.model.compute_s / factor
+            model = replace(job.model, compute_s=compute_s, step_s=None)
+            jobs.append(replace(short, iterations=1, model=model))
     return replace(workload, jobs=tuple(jobs))
 
 
@@ -166,12 +171,12 @@ def compare(workload: Workload, held_out: Iterable[str]) -> list[Compared]:
     `shortened`, and times are as many times as long again."""
     short = shortened(by_start(workload))
     ran = {done.name: done for done in simulated(short).jobs}
-    iterations = {job.name: job.iterations for job in short.jobs}
+    short_s = {job.name: computing_s(job) for job in short.jobs}
     held = set(held_out)
     found = []
     for job in workload.jobs:
         if job.took_s is not None:
-            done, factor = ran[job.name], job.iterations / iterations[job.name]
+            done, factor = ran[job.name], computing_s(job) / short_s[job.name]
             waited_s = (done.start_s - done.arrival_s) * factor
             found.append(
                 Compared(job, done.running_s * factor, job.took_s, job.name in held, waited_s)

@@ -99,8 +99,8 @@ class Fifo:
 
 
 class Replay:
-    """A job has the GPUs that it had, as soon as they are free; one whose place isn't known goes
-    where `fifo` puts it."""
+    """A job has the GPUs that it had, as soon as they are free, and before later ones; one whose
+    place isn't known goes where `fifo` puts it."""
 
     name = "replay"
     round_s: float | None = None
@@ -113,9 +113,8 @@ class Replay:
             placed: Allocation = dict(state.job.placement)
             if not placed:
                 placed = place(view, free, state)
-            if not placed or any(free[server] < gpus for server, gpus in placed.items()):
-                continue
-            decided[state.number] = placed
-            for server, gpus in placed.items():
-                free[server] -= gpus
+            if placed and all(free[server] >= gpus for server, gpus in placed.items()):
+                decided[state.number] = placed
+            # Where they aren't free yet, later jobs don't get them first.
+            _took(free, placed)
         return decided

@@ -86,6 +86,16 @@ def test_jobs_that_share_uplinks_gain_by_mltcp() -> None:
     assert 1 < mean["mltcp"] < mean["reno"]  # type: ignore[operator]
 
 
+def test_a_replayed_job_is_not_overtaken_on_its_servers() -> None:
+    """`wide` waits for the second server; `late` came after it, and would fit on the first."""
+    places = {"long": {1: 4}, "wide": {0: 4, 1: 4}, "late": {0: 4}}
+    jobs = tuple(
+        ClusterJob(name, BUSY, sum(own.values()), 100, float(n), placement=tuple(own.items()))
+        for n, (name, own) in enumerate(places.items())
+    )
+    assert [done.name for done in run(Workload(SMALL, jobs), "replay").jobs] == [*places]
+
+
 def test_rings_cross_links_there_and_back_alike() -> None:
     topology = regular(servers=16, leaf=2, spines=2)
     (phase,) = phases_of(BUSY, topology, dict.fromkeys((0, 3, 9, 14), 8), 1)
