@@ -15,12 +15,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
+from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase, Rule
 from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
 from mltcp_tools.clusters.outcome import Done, Outcome
 from mltcp_tools.clusters.policies.plan import Scaled, scaled
-from mltcp_tools.clusters.rules import Treatment
-from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
 from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, View
 from mltcp_tools.clusters.workload import Workload, isolated_iteration_s
 
@@ -85,7 +83,7 @@ class ClusterSimulator:
         self,
         workload: Workload,
         policy: Policy,
-        treatment: Treatment,
+        treatment: Rule,
         *,
         needs: Iterable[tuple[float, int]] = (),
         losses: Losses | None = None,
@@ -95,11 +93,11 @@ class ClusterSimulator:
         self._losses, self._said = losses, said
         self._gpus = [job.gpus for job in workload.jobs]
         self._held: list[int] = []
-        self._workload, self._policy, self._treatment = workload, policy, treatment
+        self._workload, self._policy = workload, policy
         self._topology = workload.topology
         self._engine = FlowSimulator(
             self._topology.rates_bps,
-            treatment.rule,
+            treatment,
             packets=self._topology.packets,
         )
         self._free = self._topology.gpus_of.copy()
@@ -211,8 +209,6 @@ class ClusterSimulator:
             self._stop(number)
         for number in [number for number in decision if number not in self._running]:
             self._start(number, decision[number])
-        if self._treatment.time_shifts:
-            self._plan_time_shifts()
 
     def _start(self, number: int, allocation: Allocation) -> None:
         state, job = self._waiting.pop(number), self._workload.jobs[number]
@@ -265,23 +261,6 @@ class ClusterSimulator:
             self._free[server] += gpus
         state.allocation = {}
         self._waiting[number] = state
-
-    def _plan_time_shifts(self) -> None:
-        """Time shifts of the jobs that run now."""
-        sharing = [
-            Sharing(str(number), self._runs[number].phases) for number in sorted(self._running)
-        ]
-        time_shifts = plan_time_shifts(self._topology, sharing)
-        for job in sharing:
-            slot = time_shifts.get(job.name)
-            engine = self._runs[int(job.name)].engine
-            if slot is None or not slot.period_s:
-                self._engine.time_shifts(engine, 0.0, 0.0, 0.0)
-                continue
-            # Time shifts count from the start of time, so that a plan that stays moves nobody.
-            due_s = slot.due_s % slot.period_s
-            due_s += math.ceil((self._now_s - due_s) / slot.period_s) * slot.period_s
-            self._engine.time_shifts(engine, slot.period_s, due_s, SLACK * slot.period_s)
 
     def _lend(self, count: int) -> None:
         """Inference is to have so many servers; those whose jobs lose least go first."""

@@ -57,7 +57,7 @@ def share(mean: float, half: float) -> str:
     is no error."""
     # Without a sign of its own, as -0.04 % has.
     shown = f"{round(mean, 3) + 0.0:+.1%}"
-    return f"{shown} ± {100 * half:.1f}" if half >= 0.0005 else shown
+    return shown if half < 0.0005 else f"{shown} ± {100 * half:.1f}"
 
 
 _OUTCOMES: Mapping[str, tuple[str, Callable[[Any], str]]] = {

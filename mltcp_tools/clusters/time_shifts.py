@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Time shifts for jobs that share links: the planner's shifts (Cassini), for whole clusters at
-once."""
+"""Time shifts for jobs that share links: the planner's shifts and scores (Cassini)."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from functools import lru_cache
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import Phase
 from mltcp_tools.clusters.topology import Topology
-from mltcp_tools.lab.planning.affinity import JOB, Members, affinity_graph, components
+from mltcp_tools.lab.planning.affinity import Members
 from mltcp_tools.lab.planning.circle import make_circle
 from mltcp_tools.lab.planning.cluster import plan_cluster
 from mltcp_tools.lab.planning.network import NetworkLink
@@ -23,13 +22,12 @@ from mltcp_tools.lab.planning.topology import Cluster, Placement
 ANGLE_DEG = 15.0
 TOLERANCE = 0.02
 FITS = 0.95
-"""Jobs whose worst link scores less have no time shifts: slower time shifts would cost more than
+"""Least score of the worst link at which a shift fits: slower shifts would cost more than
 collisions."""
 MOST_JOBS = 8
 MOST_STEPS = 1000
 """Groups of more jobs that links connect, or whose circle has more steps, are left without time
 shifts: a plan would take longer than the jobs that it is for stay together."""
-SLACK = 0.05
 ROOM = 0.03
 """Share by which time shifts are longer than iterations alone, which absorbs delays: with jitter of
 3 %, a slot that is missed costs more than longer ones."""
@@ -43,27 +41,6 @@ class Sharing:
     phases: tuple[Phase, ...]
 
 
-@dataclass(frozen=True)
-class JobTimeShift:
-    """A job's time shifts, seconds: from one to the next, the first one after a common start."""
-
-    period_s: float
-    due_s: float
-
-
-def score(topology: Topology, jobs: Sequence[Sharing], around: int) -> float:
-    """Return the score of job number `around` with those it shares links with: 1 is best
-    (Cassini).
-    """
-    mine, worst = jobs[around].name, 1.0
-    # Its own links only; what is further away was decided before.
-    for on in _shared(topology, jobs).values():
-        if mine in on:
-            plan = _planned(topology, [job for job in jobs if job.name in on])
-            worst = min(worst, plan[0] if plan else 0.0)
-    return worst
-
-
 def group_plan(
     topology: Topology, jobs: Sequence[Sharing]
 ) -> tuple[float, tuple[float, ...]] | None:
@@ -72,19 +49,8 @@ def group_plan(
     plan = _planned(topology, jobs)
     if plan is None:
         return None
-    first, *others = (plan[1][job.name] for job in jobs)
-    return plan[0], tuple((each.due_s - first.due_s) % first.period_s for each in others)
-
-
-def plan_time_shifts(topology: Topology, jobs: Sequence[Sharing]) -> dict[str, JobTimeShift]:
-    """Time shifts of all jobs that share a link which they can fill; others have none."""
-    time_shifts: dict[str, JobTimeShift] = {}
-    shared = _shared(topology, jobs)
-    for part in components(affinity_graph(shared, list(shared))):
-        plan = _planned(topology, [job for job in jobs if (JOB, job.name) in part])
-        if plan and plan[0] >= FITS:
-            time_shifts |= plan[1]
-    return time_shifts
+    score, period_s, (first_s, *others_s) = plan
+    return score, tuple((each_s - first_s) % period_s for each_s in others_s)
 
 
 def _shared(topology: Topology, jobs: Sequence[Sharing]) -> Members:
@@ -113,8 +79,9 @@ def _lone_bps(phase: Phase, rates: Sequence[float]) -> float:
 
 def _planned(
     topology: Topology, jobs: Sequence[Sharing]
-) -> tuple[float, dict[str, JobTimeShift]] | None:
-    """The least score of a link that the jobs share, and their time shifts; None without a plan."""
+) -> tuple[float, float, list[float]] | None:
+    """The least score of a link that the jobs share, the first one's period in seconds, and when
+    each one's burst begins; None without a plan."""
     if len(jobs) > MOST_JOBS:
         return None
     rates = topology.rates_bps
@@ -125,17 +92,14 @@ def _planned(
         (link, rates[int(link)], tuple(on.items()))
         for link, on in _shared(topology, numbered).items()
     )
-    plan = _plan(profiles, crossed)
-    if plan is None:
-        return None
-    return plan[0], {job.name: slot for job, slot in zip(jobs, plan[1], strict=True)}
+    return _plan(profiles, crossed)
 
 
 @lru_cache(maxsize=4096)
 def _plan(
     profiles: tuple[Profile, ...],
     crossed: tuple[tuple[str, float, tuple[tuple[str, int], ...]], ...],
-) -> tuple[float, list[JobTimeShift]] | None:
+) -> tuple[float, float, list[float]] | None:
     """Of jobs and (link, its rate in bit/s, crossings by job): what `_planned` gives."""
     placement: dict[str, dict[str, int]] = {profile.name: {} for profile in profiles}
     for link, _, on in crossed:
@@ -150,13 +114,10 @@ def _plan(
     except UsageError:
         return None
     stretch = 1 + ROOM + max(0.0, 1 - plan.worst)
-    return plan.worst, [
-        JobTimeShift(
-            plan.periods[profile.name] * stretch,
-            plan.shifts[profile.name] * stretch + profile.phases[0].start_s,
-        )
-        for profile in profiles
+    begins_s = [
+        plan.shifts[profile.name] * stretch + profile.phases[0].start_s for profile in profiles
     ]
+    return plan.worst, plan.periods[profiles[0].name] * stretch, begins_s
 
 
 def _profile(name: str, phases: Sequence[Phase], rates: Sequence[float]) -> Profile:

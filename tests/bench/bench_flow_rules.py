@@ -7,15 +7,10 @@ Both get the same jobs: the same compute times, starts, bytes and links. Compare
 times over all jobs and repetitions, and what a variant gains over reno: a small error of both times
 may be all of a gain. An effect below the error of its rule's gains is none (`UNTOLD`).
 
-Besides an experiment's own variants, those of CONTENDED run with as many fewer bytes as aggregation
-of four servers sends; where a plan has time shifts for all jobs they run with those, without
-jitter: the packet simulator's jobs are given computing times that begin their bursts in their
-slots.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,18 +21,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.as_flows import flow_job, flow_times, lag_s, run
+from support.as_flows import flow_times, lag_s
 
-from mltcp_tools.clusters.engine.library import Phase, Rule
+from mltcp_tools.clusters.engine.library import Rule
 from mltcp_tools.clusters.rules import FAIR, MLTCP, RENO
-from mltcp_tools.clusters.time_shifts import SLACK, Sharing, plan_time_shifts
-from mltcp_tools.clusters.topology import regular
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.matrix import find_matrix, load_matrix
 from mltcp_tools.lab.experiments.reading import find_either, load_experiment
 from mltcp_tools.lab.experiments.tasks import ClientTask, tasks_of
-from mltcp_tools.lab.experiments.treatments import TimeShiftSettings
 from mltcp_tools.lab.experiments.variants import ALONE, Variant
 from mltcp_tools.lab.planning.network import PAYLOAD
 from mltcp_tools.lab.simulator.modelled import modelled, with_mechanisms
@@ -88,10 +80,6 @@ FITTED = frozenset(
     )
 )
 """Those that the rules were fitted on; the others were held out."""
-
-CONTENDED = (*_PLAIN, "incompatible")
-_SUMMED = 2 / 3
-"""Of a ring's bytes, what is left where the network adds up the gradients of four servers."""
 
 _BOUND_LIKE = 0.03
 """A case is bound-like if the packet simulator is within so much of the bound."""
@@ -175,8 +163,6 @@ def validate(
             rule = rule_of(experiment, variant)
             if rule is not None:
                 cases.append(_case(experiment, name, variant, rule, isolated_s))
-        if name in CONTENDED:
-            cases += _contended(experiment)
     return cases
 
 
@@ -204,53 +190,6 @@ def _alone_s(experiment: Experiment) -> dict[str, float]:
     for name, found in times.items():
         kinds[experiment.job(name).demand()] = float(np.mean(found))
     return {job.name: kinds[job.demand()] for job in experiment.jobs}
-
-
-def _contended(experiment: Experiment) -> list[Case]:
-    """The treatments that shipped experiments don't have."""
-    jobs = [dataclasses.replace(job, bytes=round(job.bytes * _SUMMED)) for job in experiment.jobs]
-    summed, name = dataclasses.replace(experiment, jobs=tuple(jobs)), experiment.name
-    cases = [_case(summed, name, Variant("aggregation", "reno"), RENO)]
-    time_shifts = _time_shifts_case(experiment)
-    return cases if time_shifts is None else [*cases, time_shifts]
-
-
-def _time_shifts_case(experiment: Experiment) -> Case | None:
-    """The jobs with time shifts, without jitter; None where they don't fit."""
-    jobs = tuple(dataclasses.replace(job, jitter=0.0, start=0.0) for job in experiment.jobs)
-    if any(job.bursts > 1 for job in jobs):
-        return None
-    sharing = [Sharing(job.name, (Phase(job.compute, job.bytes, {0: 1.0}),)) for job in jobs]
-    time_shifts = plan_time_shifts(regular(servers=1, rate_bps=experiment.link.rate), sharing)
-    if len(time_shifts) < len(jobs):
-        return None
-    iterations = experiment.iterations_of(jobs[0])
-    timed, flows = [], []
-    for number, job in enumerate(jobs):
-        slot, spec = time_shifts[job.name], job.spec(iterations=iterations, seed=1)
-        isolated_s = job.bytes * 8 / (experiment.link.rate * PAYLOAD) + lag_s(experiment, spec)
-        compute_s = slot.period_s - isolated_s
-        start_s = (slot.due_s - compute_s) % slot.period_s
-        timed.append(dataclasses.replace(job, compute=compute_s, start=start_s))
-        flows.append(
-            dataclasses.replace(
-                flow_job(experiment, ClientTask(job.name, number, spec), 1, number, {}),
-                start_s=start_s,
-                period_s=slot.period_s,
-                due_s=start_s + compute_s,
-                slack_s=SLACK * slot.period_s,
-            )
-        )
-    variant, rule = Variant(TimeShiftSettings.name, "reno"), RENO
-    in_slots = dataclasses.replace(experiment, jobs=tuple(timed))
-    return Case(
-        experiment.name,
-        variant.name,
-        rule.name,
-        _mean(_packets(in_slots, variant, 1)),
-        float(np.mean(run(experiment, flows, rule))),
-        float(np.mean([slot.period_s for slot in time_shifts.values()])),
-    )
 
 
 def rule_of(experiment: Experiment, variant: Variant) -> Rule | None:

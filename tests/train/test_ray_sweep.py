@@ -20,7 +20,7 @@ def some() -> list[Task]:
     topology = regular(servers=4, gpus=4, leaf=2, oversubscription=4.0, rate_bps=10e9)
     draws = Generated(jobs=4, hours=0.01, gpus={4: 1.0, 8: 1.0})
     workloads = [Workload(topology, generate(topology, draws, n), seed=n) for n in range(1, 5)]
-    return [Task(each, name, "reno") for each in workloads for name in ("fifo", "cassini")]
+    return [Task(each, name, "reno") for each in workloads for name in ("fifo", "elastic")]
 
 
 def test_a_sweep_over_ray_survives_a_killed_worker(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* What happens to a job: it computes, waits for its slot, sends, and begins again. */
+/* What happens to a job: it computes, sends, and begins again. */
 #include <math.h>
 #include "internal.h"
 
@@ -91,18 +91,6 @@ static void refill(struct flow *flow, uint32_t number, uint64_t now)
 	}
 }
 
-/* The instant at which a burst that is ready may begin. */
-static uint64_t take_slot(struct job *job, uint64_t ready)
-{
-	uint64_t slot = job->spec.period_ns, at;
-
-	if (ready > job->moment.due && ready - job->moment.due > job->spec.slack_ns)
-		job->moment.due += (ready - job->moment.due + slot - 1) / slot * slot;
-	at = ready > job->moment.due ? ready : job->moment.due;
-	job->moment.due += slot;
-	return at;
-}
-
 void begin_phase(struct flow *flow, uint32_t number, uint64_t now)
 {
 	struct job *job = &flow->jobs[number];
@@ -111,8 +99,6 @@ void begin_phase(struct flow *flow, uint32_t number, uint64_t now)
 	uint64_t ready = now + spec->compute_ns[moment->row * spec->phases + moment->phase];
 
 	moment->state = COMPUTING;
-	if (!moment->phase && spec->period_ns)
-		ready = take_slot(job, ready);
 	set_at(flow, number, ready + (spec->bytes[moment->phase] ? spec->lag_ns : 0));
 }
 

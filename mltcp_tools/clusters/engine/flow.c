@@ -128,7 +128,6 @@ uint32_t flow_add(struct flow *flow, const struct flow_job *spec)
 	job->spec.crossings = copied(spec->crossings, crossings, sizeof(*spec->crossings));
 	measure(flow, job);
 	job->moment.began = spec->start_ns > flow->now ? spec->start_ns : flow->now;
-	job->moment.due = spec->due_ns;
 	heap_add(flow, number);
 	begin_phase(flow, number, job->moment.began);
 	return number;
@@ -144,14 +143,6 @@ void flow_remove(struct flow *flow, uint32_t number)
 	drop(&flow->ended, number);
 	free_job(job);
 	push(&flow->free_jobs, number);
-}
-
-void flow_time_shifts(struct flow *flow, uint32_t number, uint64_t period_ns, uint64_t due_ns,
-		      uint64_t slack_ns)
-{
-	flow->jobs[number].spec.period_ns = period_ns;
-	flow->jobs[number].spec.slack_ns = slack_ns;
-	flow->jobs[number].moment.due = due_ns;
 }
 
 /* Takes the job with the lowest number from those that are done, so that no order of ours shows. */

@@ -33,9 +33,6 @@ struct flow_job {
 	uint64_t iterations;
 	uint64_t start_ns;
 	uint64_t lag_ns; /* from the start of a burst until it has its speed */
-	uint64_t period_ns; /* from one slot to the next, 0: bursts begin when they are ready */
-	uint64_t due_ns; /* its first slot */
-	uint64_t slack_ns; /* how late a burst may be and still take its slot */
 	uint64_t seed; /* of its luck */
 	double luck; /* standard deviation of its weight's logarithm */
 	uint32_t lasting; /* bursts for which a draw of it lasts, at least 1 */
@@ -60,10 +57,6 @@ void flow_free(struct flow *flow);
 /* A number for the job. */
 uint32_t flow_add(struct flow *flow, const struct flow_job *job);
 void flow_remove(struct flow *flow, uint32_t job);
-
-/* TimeShift from the next iteration on; period_ns 0: none. */
-void flow_time_shifts(struct flow *flow, uint32_t job, uint64_t period_ns, uint64_t due_ns,
-		      uint64_t slack_ns);
 
 /* Go on until then, or until a job is done: its number, or -1. */
 int64_t flow_run(struct flow *flow, uint64_t until_ns);

@@ -66,9 +66,7 @@ class FlowJob:
 
     iterations: until it is done. start_s: when it begins. compute_s: one row of seconds per
     iteration and phase, taken again from the first when used up; None: the phases' own. lag_s: from
-    a burst's begin until it has its speed. period_s, due_s, slack_s: its time shifts, 0 for none,
-    the first of them, and how late a burst may be and still take its slot. flows: connections that
-    carry a burst.
+    a burst's begin until it has its speed. flows: connections that carry a burst.
     """
 
     phases: tuple[Phase, ...]
@@ -76,9 +74,6 @@ class FlowJob:
     start_s: float = 0.0
     compute_s: npt.NDArray[np.float64] | None = None
     lag_s: float = 0.0
-    period_s: float = 0.0
-    due_s: float = 0.0
-    slack_s: float = 0.0
     seed: int = 1
     flows: int = 1
 
@@ -159,9 +154,6 @@ class FlowSimulator:
             "iterations": job.iterations,
             "start_ns": _ns(job.start_s),
             "lag_ns": _ns(job.lag_s),
-            "period_ns": _ns(job.period_s),
-            "due_ns": _ns(job.due_s),
-            "slack_ns": _ns(job.slack_s),
             "seed": job.seed,
             "luck": self._rule.luck / math.sqrt(job.flows),
             "lasting": self._rule.lasting,
@@ -172,11 +164,6 @@ class FlowSimulator:
     def remove(self, job: int) -> None:
         """Take a job away, done or not; its number may be given to another."""
         self._lib.flow_remove(self._flow, job)
-
-    def time_shifts(self, job: int, period_s: float, due_s: float, slack_s: float) -> None:
-        """Give the job time shifts from its next iteration on; a `period_s` of 0 takes them
-        away."""
-        self._lib.flow_time_shifts(self._flow, job, _ns(period_s), _ns(due_s), _ns(slack_s))
 
     def run(self, until_s: float) -> int | None:
         """Go on until then, or until a job is done: its number, or None."""

@@ -55,18 +55,6 @@ def test_mltcp_separates_bursts_that_fit_next_to_each_other() -> None:
         assert (new.sum_s - old.sum_s) / (new.done - old.done) == pytest.approx(0.25)
 
 
-def test_a_job_with_time_shifts_waits_for_them() -> None:
-    simulator = FlowSimulator([GBIT], FAIR)
-    fields = {"period_s": 0.25, "slack_s": 0.01}
-    simulator.add(job(0.1, 12_500_000, {0: 1.0}, due_s=0.1, **fields))
-    simulator.add(job(0.1, 12_500_000, {0: 1.0}, due_s=0.2, **fields))
-    for count in range(18):
-        for number, end_s in ((0, 0.2), (1, 0.3)):
-            for at_s, done in ((-1e-6, count), (1e-6, count + 1)):
-                assert simulator.run(end_s + 0.25 * count + at_s) is None
-                assert simulator.stats(number).done == done
-
-
 def random_jobs(seed: int, links: int) -> list[FlowJob]:
     """Jobs of a few kinds over some links, the last of them over a link of its own."""
     draw = np.random.default_rng(seed)
@@ -88,8 +76,6 @@ def random_jobs(seed: int, links: int) -> list[FlowJob]:
                 int(draw.integers(200, 2000)),
                 start_s=round(float(draw.uniform(0, 40)), 3),
                 compute_s=rows,
-                period_s=0.6 if number % 5 == 4 else 0.0,
-                slack_s=0.03,
                 seed=number,
             )
         )

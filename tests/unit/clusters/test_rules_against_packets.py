@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from bench.bench_flow_rules import CONTENDED, FITTED, gains, validate
+from bench.bench_flow_rules import FITTED, gains, validate
 
 from mltcp_tools.clusters.rules import UNTOLD
 
@@ -13,8 +13,6 @@ from mltcp_tools.clusters.rules import UNTOLD
 def test_iteration_times_are_within_their_limits(name: str) -> None:
     cases = validate([name])
     assert {case.rule for case in cases} >= {"fair", "reno"}
-    if name in CONTENDED:
-        assert {case.variant for case in cases} >= {"aggregation"}
     for case in cases:
         assert abs(case.error) <= case.limit, case
 
