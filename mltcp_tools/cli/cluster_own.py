@@ -117,21 +117,8 @@ def import_(
         assumed += ["iteration"] * guessed
         source = f"{counters.name} ({covered} of the log's {counted(len(nodes), 'server')})"
         sizes.append(f"{counted(len(seen), 'model')} measured by {source}")
-    reasons = [f"{n} {reason}" for reason, n in read.left_out.items()]
-    left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
     given = {"servers' links": rate, "uplinks": uplink, "queues": queue}
-    # Without --rate, YAML says how many GPUs there are.
-    counted_by = "as many GPUs as the log's jobs held there at once" if rate else "its GPUs"
-    had_jobs = " that had jobs" if rate else f" of {network and network.name}"
-    links = "".join(f", {name} {value}" for name, value in given.items() if value)
-    inputs = [
-        f"Jobs: {counted(len(read.jobs), 'job')} of {log.name}{left_out}.",
-        f"Network: {network.name if network else 'one switch'}{links}.",
-        f"Cluster: {cluster.total_gpus} GPUs: {counted(cluster.servers, 'server')}{had_jobs}, each"
-        f" with {counted_by}.",
-        f"Bytes that models send: {', '.join(sizes) or 'none is needed'}.",
-        *read.notes,
-    ]
+    inputs = importing.inputs(log, read, network, cluster, given, sizes)
     text = importing.document(read, section, known, assumed, inputs)
     made = parse_workload(text, f"What {log} makes")
     output.write_text(text, encoding="utf-8")

@@ -16,6 +16,7 @@ import yaml
 
 from mltcp_tools.base.document import Section, read_section
 from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.entries import LoggedJob
 from mltcp_tools.clusters.own.logs import Log
@@ -114,6 +115,32 @@ def document(
         whole["models"] = used_models
     whole["jobs"] = jobs
     return yaml.safe_dump(whole, sort_keys=False, default_flow_style=None, width=120)
+
+
+def inputs(
+    file: Path,
+    log: Log,
+    network: Path | None,
+    cluster: Topology,
+    given: Mapping[str, str | None],
+    sizes: Sequence[str],
+) -> list[str]:
+    """Sentences on where a workload is from. given: rates and sizes of the command line; with that
+    of servers' links, the log says how many GPUs there are. sizes: where bytes are from."""
+    reasons = [f"{n} {reason}" for reason, n in log.left_out.items()]
+    left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
+    links = "".join(f", {name} {value}" for name, value in given.items() if value)
+    servers = f"{counted(cluster.servers, 'server')} with {cluster.total_gpus} GPUs"
+    source = "those that had jobs, each with as many GPUs as the log's jobs held there at once"
+    if network is not None and not given["servers' links"]:
+        source = f"as {network.name} says"
+    return [
+        f"Jobs: {counted(len(log.jobs), 'job')} of {file.name}{left_out}.",
+        f"Network: {network.name if network else 'one switch'}{links}.",
+        f"Cluster: {servers}, {source}.",
+        f"Bytes that models send: {', '.join(sizes) or 'none is needed'}.",
+        *log.notes,
+    ]
 
 
 def _unknown(log: Log, models: Collection[str]) -> UsageError:

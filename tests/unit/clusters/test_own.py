@@ -569,7 +569,7 @@ def test_the_page_says_where_its_numbers_are_from(tmp_path: Path) -> None:
         r"Network: topology.conf, servers' links 10gbit, uplinks 20gbit\.",
         html,
     )
-    assert "Cluster: 4 GPUs: 4 servers that had jobs, each with as many GPUs as the log's" in html
+    assert "Cluster: 4 servers with 4 GPUs, those that had jobs, each with as many GPUs as" in html
     assert re.search(r"Bytes that models send: 1 model of m.yaml\.", html)
 
 
