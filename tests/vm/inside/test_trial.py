@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Verdicts of whole trials on jobs that share a link, in virtual time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from netns.backends_here import backend_fixture, fresh_and_loaded
+from netns.test_trial import nothing_left, result, trial
+from netns.trainings import Training, training
+
+from mltcp_tools.cli.main import main
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell
+
+pytestmark = [pytest.mark.VM(icount=True), pytest.mark.full]
+backend = backend_fixture(fresh_and_loaded, ["kmod"])
+
+Start = Callable[..., int]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a job under reno on a host of its own, and give its pid. All send to another host over
+    one link, which a burst of a job occupies for 47 ms."""
+    with (
+        Dumbbell(f"t{os.getpid()}", Link(25_000_000, 30_000), {}, 4) as network,
+        contextlib.ExitStack() as stack,
+    ):
+
+        def job(namespace: str, *words: str) -> Training:
+            through = ("ip", "netns", "exec", namespace)
+            where = f"address={RECEIVER_ADDRESS}"
+            return stack.enter_context(training("job", where, *words, through=through))
+
+        receiver = job(network.receiver)
+
+        def started(compute_s: float = 0.056, size: int = 140_000) -> int:
+            found = job(network.senders.pop(), "cc=reno", f"peer={receiver.port}")
+            found.ask("connect")
+            found.tell(f"train 1000000 {compute_s} {size} 0.05")
+            return found.pid
+
+        yield started
+
+
+def tried(jobs: str, *words: str) -> tuple[int, dict[str, Any]]:
+    """The exit code and the document of a trial of these jobs, whose sentences are printed."""
+    with trial("--job", jobs, "--phase-time", "3s", "--seed", "1", "--json", *words) as process:
+        code, found, said = result(process)
+    print(said, found["in_short"])
+    return code, found
+
+
+def test_jobs_that_collide_are_found_to_gain(backend: Backend, start: Start) -> None:
+    # Together they need 94 % of the link, so reno doesn't keep them apart.
+    jobs = ",".join(f"{name}={start(0.153)}" for name in "abcd")
+    code, found = tried(jobs, "--rounds", "10")
+    assert (code, found["verdict"]) == (0, "faster")
+    assert found["together"]["high"] < 0
+    assert found["in_short"].endswith("or a rule of the agent.")
+    assert nothing_left(backend)
+
+
+def test_a_job_alone_shows_no_difference(backend: Backend, start: Start) -> None:
+    code, found = tried(f"a={start()}")
+    assert code == 0
+    assert -0.03 < found["together"]["low"] < found["together"]["high"] < 0.03
+    assert nothing_left(backend)
+
+
+def test_guard_ends_trial_of_job_that_mltcp_slows(backend: Backend, start: Start) -> None:
+    start(0, 3_000_000)  # takes what the job's window doesn't claim
+    # With mltcp that grows at a fiftieth of the pace of reno's.
+    slow = ("--slope", "0", "--intercept", "0.02")
+    assert main(["attach", str(start()), "--job", "a", *slow, "--kind", "all"]) == 0
+    code, found = tried("a")
+    assert (code, found["verdict"]) == (1, "stopped")
+    assert "right after without: +" in found["ended"]
+    assert "Leave these jobs" in found["in_short"]
+    assert main(["detach", "a"]) == 0
+    assert nothing_left(backend)
