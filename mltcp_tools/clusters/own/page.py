@@ -14,6 +14,7 @@ from mltcp_tools.clusters.own.conflicts import Conflict
 from mltcp_tools.clusters.own.replay import Compared, Trust, trust
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.text import long, share, table
+from mltcp_tools.clusters.time_shifts import FITS
 from mltcp_tools.clusters.workload import Workload
 
 _TEMPLATES = templates("mltcp_tools.clusters")
@@ -94,7 +95,7 @@ def render_answers(answers: Sequence[Answer]) -> str:
 
 def conflict_rows(found: Sequence[Conflict]) -> list[list[str]]:
     """A head and a row per conflict."""
-    head = ["link", "in the log's time", "jobs", "GPU hours lost", "other servers"]
+    head = ["link", "when (the log's time)", "jobs", "GPU hours lost", "other servers"]
     rows = [[*head, "time shift", "MLTCP, by packets"]]
     for each in found:
         jobs, lost = ", ".join(each.jobs), f"{each.hours:,.2f}"
@@ -127,7 +128,7 @@ def conflict_sentence(found: Sequence[Conflict], gpu_hours: float) -> str:
     if found[0].mltcp is None:
         return f"{said}. Time shifts and MLTCP aren't tried, as the log has no iterations."
     shifted = sum(each.remedies[1].startswith("by") for each in found)
-    unfit = sum(each.remedies[1].startswith("none") for each in found)
+    unfit = sum(each.score is None or each.score < FITS for each in found)
     saved = sum(each.remedies[2].startswith("saves") for each in found)
     cost = sum(each.remedies[2].startswith("costs") for each in found)
     return (

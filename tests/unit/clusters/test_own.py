@@ -20,7 +20,7 @@ from mltcp_tools.cli.cluster_own import ask, import_
 from mltcp_tools.cli.main import main
 from mltcp_tools.clusters.models import Model
 from mltcp_tools.clusters.own.ask import ask as answers_of
-from mltcp_tools.clusters.own.conflicts import conflicts
+from mltcp_tools.clusters.own.conflicts import Conflict, conflicts
 from mltcp_tools.clusters.own.counters import measured, read_counters
 from mltcp_tools.clusters.own.facts import facts
 from mltcp_tools.clusters.own.importing import (
@@ -539,6 +539,22 @@ jobs:
     # Alone they lose nothing.
     apart = replace(workload, jobs=(workload.jobs[0], workload.jobs[2]))
     assert conflicts(apart) == []
+
+
+@pytest.mark.parametrize(
+    ("score", "shift_s", "said"),
+    [
+        (None, 0.0, "time shifts 0; no shift helps in 1"),
+        (0.9, 0.1, "time shifts 0; no shift helps in 1"),
+        (0.99, 0.1, "time shifts 1; no shift helps in 0"),
+        (1.0, 0.0, "time shifts 0; no shift helps in 0"),
+    ],
+)
+def test_shifts_that_help_or_do_not_are_counted(
+    score: float | None, shift_s: float, said: str
+) -> None:
+    found = Conflict("l", ("a", "b"), 0.0, 9.0, 1.0, (), score, (shift_s,), 0.01, 0.02)
+    assert said in conflict_sentence([found], 10.0)
 
 
 def imported(tmp_path: Path, lines: list[str], model: str, *words: str) -> str:
