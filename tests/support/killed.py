@@ -12,12 +12,12 @@ from mltcp_tools.clusters.sweep import Task, perform
 
 
 def killed_once(task: Task) -> Outcome:
-    """As perform, but the first worker that gets a run of `cassini` is killed.
+    """As perform, but the first worker that gets a run of `elastic` is killed.
 
     The environment's KILLED_FLAG names a file that is there once it was.
     """
     flag = Path(os.environ["KILLED_FLAG"])
-    if task.policy == "cassini" and not flag.exists():
+    if task.policy == "elastic" and not flag.exists():
         flag.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return perform(task)
