@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from mltcp_tools.base.errors import UsageError
@@ -33,37 +32,33 @@ ROOM = 0.03
 3 %, a slot that is missed costs more than longer ones."""
 
 
-@dataclass(frozen=True)
-class Sharing:
-    """A job and the phases of its iterations, with the links they cross."""
-
-    name: str
-    phases: tuple[Phase, ...]
-
-
 def group_plan(
-    topology: Topology, jobs: Sequence[Sharing]
+    topology: Topology, jobs: Sequence[Sequence[Phase]]
 ) -> tuple[float, tuple[float, ...]] | None:
-    """The score of jobs on the links that they share, and the seconds by which bursts of all but
-    the first one then begin behind those of the first; None without a plan."""
-    plan = _planned(topology, jobs)
-    if plan is None:
+    """The score of jobs, given by their phases, on the links that they share, and the seconds by
+    which bursts of all but the first one then begin behind those of the first; None without a
+    plan."""
+    if len(jobs) > MOST_JOBS:
         return None
-    score, period_s, (first_s, *others_s) = plan
-    return score, tuple((each_s - first_s) % period_s for each_s in others_s)
+    rates = topology.rates_bps
+    profiles = tuple(_profile(str(n), phases, rates) for n, phases in enumerate(jobs))
+    crossed = tuple(
+        (link, rates[int(link)], tuple(on.items())) for link, on in _shared(topology, jobs).items()
+    )
+    return _plan(profiles, crossed)
 
 
-def _shared(topology: Topology, jobs: Sequence[Sharing]) -> Members:
+def _shared(topology: Topology, jobs: Sequence[Sequence[Phase]]) -> Members:
     """The links that jobs could fill together."""
     rates = topology.rates_bps
     wanted: dict[int, float] = defaultdict(float)
     members: dict[int, dict[str, int]] = defaultdict(dict)
-    for job in jobs:
-        seen: dict[int, float] = defaultdict(float)
-        for phase in job.phases:
+    for number, phases in enumerate(jobs):
+        name, seen = str(number), defaultdict[int, float](float)
+        for phase in phases:
             for link, times in phase.crossings.items():
                 seen[link] = max(seen[link], _lone_bps(phase, rates) * times)
-                members[link][job.name] = max(round(times), members[link].get(job.name, 0))
+                members[link][name] = max(round(times), members[link].get(name, 0))
         for link, rate in seen.items():
             wanted[link] += rate
     return {
@@ -77,30 +72,12 @@ def _lone_bps(phase: Phase, rates: Sequence[float]) -> float:
     return min(rates[link] / times for link, times in phase.crossings.items())
 
 
-def _planned(
-    topology: Topology, jobs: Sequence[Sharing]
-) -> tuple[float, float, list[float]] | None:
-    """The least score of a link that the jobs share, the first one's period in seconds, and when
-    each one's burst begins; None without a plan."""
-    if len(jobs) > MOST_JOBS:
-        return None
-    rates = topology.rates_bps
-    # Jobs that are alike have the same plan, whatever their names.
-    profiles = tuple(_profile(str(n), job.phases, rates) for n, job in enumerate(jobs))
-    numbered = [Sharing(str(number), job.phases) for number, job in enumerate(jobs)]
-    crossed = tuple(
-        (link, rates[int(link)], tuple(on.items()))
-        for link, on in _shared(topology, numbered).items()
-    )
-    return _plan(profiles, crossed)
-
-
 @lru_cache(maxsize=4096)
 def _plan(
     profiles: tuple[Profile, ...],
     crossed: tuple[tuple[str, float, tuple[tuple[str, int], ...]], ...],
-) -> tuple[float, float, list[float]] | None:
-    """Of jobs and (link, its rate in bit/s, crossings by job): what `_planned` gives."""
+) -> tuple[float, tuple[float, ...]] | None:
+    """Of jobs and (link, its rate in bit/s, crossings by job): what `group_plan` gives."""
     placement: dict[str, dict[str, int]] = {profile.name: {} for profile in profiles}
     for link, _, on in crossed:
         for job, times in on:
@@ -114,10 +91,11 @@ def _plan(
     except UsageError:
         return None
     stretch = 1 + ROOM + max(0.0, 1 - plan.worst)
-    begins_s = [
-        plan.shifts[profile.name] * stretch + profile.phases[0].start_s for profile in profiles
-    ]
-    return plan.worst, plan.periods[profiles[0].name] * stretch, begins_s
+    first, *others = (
+        plan.shifts[each.name] * stretch + each.phases[0].start_s for each in profiles
+    )
+    period_s = plan.periods[profiles[0].name] * stretch
+    return plan.worst, tuple((each - first) % period_s for each in others)
 
 
 def _profile(name: str, phases: Sequence[Phase], rates: Sequence[float]) -> Profile:

@@ -31,7 +31,7 @@ from mltcp_tools.clusters.policies.placing import fitting, shape
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator, Losses
 from mltcp_tools.clusters.text import share
-from mltcp_tools.clusters.time_shifts import FITS, Sharing, group_plan
+from mltcp_tools.clusters.time_shifts import FITS, group_plan
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import Ints
 from mltcp_tools.clusters.workload import ClusterJob, Workload
@@ -168,9 +168,7 @@ def _conflict(
         phases_of(job.model, topology, dict(job.placement), number)
         for job, number in zip(jobs, numbers, strict=True)
     ]
-    plan = group_plan(
-        topology, [Sharing(str(n), own) for n, own in zip(numbers, phases, strict=True)]
-    )
+    plan = group_plan(topology, phases)
     others = [phase for own in phases[:-1] for phase in own]
     ends_s = [job.arrival_s + (job.took_s or 0.0) for job in jobs]
     found = Conflict(

@@ -11,6 +11,7 @@ import networkx as nx
 import yaml
 
 from mltcp_tools.base.errors import UsageError
+from mltcp_tools.base.units import parse_rate
 from mltcp_tools.lab.planning.reading import read_text
 
 _MOST_HOSTS = 100_000
@@ -70,18 +71,11 @@ def read_topology(
         for switch in lower:
             own = {switch, *nx.descendants(tree, switch)}
             count = sum(len(below.get(each, ())) for each in own)
-            between = uplink or _times(rate, count)
+            between = uplink or f"{count * parse_rate(rate)}bit"
             links.append({"name": f"{switch}-{above}", "ends": [switch, above], "rate": between})
     if missing := sorted(set(gpus) - {str(each["name"]) for each in servers}):
         raise UsageError(f"{path}: no switch has {', '.join(missing[:5])}, where jobs ran.")
     return {"links": links, "servers": servers}
-
-
-def _times(rate: str, count: int) -> str:
-    match = re.fullmatch(r"([0-9.]+)([a-z]+)", rate.lower())
-    if match is None:
-        raise UsageError(f"{rate!r} is no rate, like 100gbit.")
-    return f"{float(match[1]) * count:g}{match[2]}"
 
 
 def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from mltcp_tools.clusters.models import Model, phases_of
-from mltcp_tools.clusters.time_shifts import FITS, Sharing, group_plan
+from mltcp_tools.clusters.time_shifts import FITS, group_plan
 from mltcp_tools.clusters.topology import regular
 
 
@@ -13,7 +13,7 @@ def test_shifts_separate_jobs_that_fit() -> None:
 
     def planned(compute_s: float) -> tuple[float, tuple[float, ...]]:
         model = Model("m", compute_s, 50_000_000)
-        jobs = [Sharing(str(n), phases_of(model, topology, {n: 1, n + 2: 1}, n)) for n in (0, 1)]
+        jobs = [phases_of(model, topology, {n: 1, n + 2: 1}, n) for n in (0, 1)]
         plan = group_plan(topology, jobs)
         assert plan is not None
         return plan
