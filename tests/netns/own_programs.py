@@ -22,14 +22,18 @@ from mltcp_tools.kernel.native.uapi import pack
 PINS = Path("/sys/fs/bpf/mltcp-replay")
 
 
-def compile_here(name: str, folder: Path) -> Path:
+def compile_here(
+    name: str, folder: Path, *defines: str, sources: Path = Path(__file__).parent
+) -> Path:
+    """Compile NAME.bpf.c into the folder."""
     clang, _ = find_clang()
     target = folder / f"{name}.o"
-    source = Path(__file__).parent / f"{name}.bpf.c"
+    source = sources / f"{name}.bpf.c"
     command = [
         clang,
         *FLAGS,
         *kernel_defines(),
+        *defines,
         multiarch_include(),
         "-c",
         str(source),

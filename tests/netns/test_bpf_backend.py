@@ -20,16 +20,18 @@ from netns.connections import (
     connection_here,
     send_burst,
 )
+from netns.own_programs import compile_here
 
 from mltcp_tools.base.errors import BusyError, HostError
-from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends import get_backend, struct_ops
 from mltcp_tools.kernel.backends.base import Backend, JobParams
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.kernel.congestion_controls import STANDARD
 from mltcp_tools.kernel.host import facts
-from mltcp_tools.kernel.native import requirements
+from mltcp_tools.kernel.native import objects, requirements
 from mltcp_tools.kernel.native.bpf_maps import BpfMap, struct_ops_maps
 from mltcp_tools.kernel.native.bpf_object import BpfObject
+from mltcp_tools.kernel.native.csources import source_root
 from mltcp_tools.kernel.native.libbpf import BpfError
 from mltcp_tools.kernel.native.uapi import ONE, ffi, unpack
 
@@ -65,6 +67,38 @@ def test_a_backend_that_is_let_go_keeps_no_descriptors(backend: Backend) -> None
     assert descriptors() > before
     del another
     assert descriptors() == before
+
+
+def cubic_calls(function: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let mltcp_cubic's object call another function of the kernel than cubic's own."""
+    made = compile_here(
+        "mltcp_cubic", folder, f"-Dcubictcp_init={function}", sources=source_root() / "bpf"
+    )
+    build = objects.build_object
+    monkeypatch.setattr(
+        objects, "build_object", lambda name: made if name == "mltcp_cubic" else build(name)
+    )
+
+
+def test_control_whose_base_is_refused_is_left_out_unless_named(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As cubic's functions are by an arm64 kernel before 6.10."""
+    cubic_calls("tcp_enter_cwr", monkeypatch, tmp_path)
+    with pytest.raises(HostError, match=r"doesn't let eBPF call cubic: .* omit mltcp_cubic"):
+        backend.load(["mltcp", "mltcp_cubic"])
+    assert not PIN_ROOT.exists()
+    assert backend.load().loaded == ("mltcp", "mltcp_reno")
+
+
+def test_control_that_fails_otherwise_fails_the_load(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cubic_calls("no_such_function", monkeypatch, tmp_path)
+    with pytest.raises(HostError, match="no_such_function"):
+        backend.load()
+    assert not PIN_ROOT.exists()
+    assert not struct_ops.registered()
 
 
 def test_base_missing_in_kernel_is_named_and_nothing_changes(

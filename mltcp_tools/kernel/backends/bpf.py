@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
+import re
 import shutil
 import struct
 import time
@@ -57,6 +57,13 @@ COUNTING = ("count_received", "count_sent")
 
 _GONE_S = 10.0
 """The kernel frees programs a grace period after the last socket has let them go."""
+
+_REFUSED_CALL = re.compile(r"calling kernel function \w+ is not allowed")
+"""The verifier's words."""
+
+
+class _RefusedCallError(HostError):
+    """eBPF may not call a base: before 6.10 only x86-64 lets it call cubic and dctcp."""
 
 
 def _wait_until_gone() -> None:
@@ -124,13 +131,9 @@ class BpfBackend(Backend):
                     try:
                         with self._open(name, path, PIN_ROOT, fields) as loaded:
                             self._register(name, loaded)
-                    except HostError as error:
-                        # Before 6.10 only x86-64's kernels let BPF call cubic and dctcp.
-                        if platform.machine() == "x86_64" or name == RECOMMENDED:
+                    except _RefusedCallError:
+                        if given or name == RECOMMENDED:
                             raise
-                        if given:
-                            why = f"This kernel doesn't let eBPF call {base_of(name)}"
-                            raise HostError(f"{why}: boot 6.10, or omit {name}.") from error
                 self._count_traffic(traffic, PIN_ROOT)
             except BaseException:
                 struct_ops.unregister(wanted)
@@ -149,6 +152,10 @@ class BpfBackend(Backend):
         try:
             return BpfObject(path, root, initial)
         except BpfError as error:
+            if _REFUSED_CALL.search(error.log):
+                raise _RefusedCallError(
+                    f"This kernel doesn't let eBPF call {base_of(name)}: boot 6.10, or omit {name}."
+                ) from error
             raise explain(error, f"Loading {name}") from error
 
     @staticmethod
