@@ -51,9 +51,9 @@ _ZONES_S = 900.0 * np.arange(-56, 57)
 """Differences between time zones."""
 _FEWEST = 8
 """Instants at which jobs start or end, by which time zones can be compared."""
-_BETTER = 1.5
-"""Times by which traffic changes more at the instants of another time zone than at the log's, from
-which that is the counters'."""
+_BETTER = 2.0
+"""Times by which traffic changes more at the instants of one time zone than at those of any other,
+from which that is the counters': chance may favour one, but not by as much."""
 ITERATION_S = 1.0
 """Length that an iteration is taken to have where nothing says it."""
 
@@ -100,7 +100,7 @@ class Counters:
                 before, now, after = (
                     np.interp(near + each, times, grown) for each in (-around_s, 0, around_s)
                 )
-                found += np.abs(after - 2 * now + before).tolist()
+                found += np.round(np.abs(after - 2 * now + before)).tolist()
         return found
 
 
@@ -219,7 +219,8 @@ def _require_same_clock(several: Sequence[LoggedJob], counters: Counters) -> Non
     least = max(_FEWEST, max(map(len, changes)) / 2)
     means = np.array([np.mean(own) if len(own) >= least else 0.0 for own in changes])
     best_s = float(_ZONES_S[means.argmax()])
-    if best_s and means.max() > _BETTER * means[_ZONES_S == 0][0] > 0:
+    second, best = np.sort(means)[-2:]
+    if best_s and best > _BETTER * second > 0:
         way = "after" if best_s > 0 else "before"
         raise UsageError(
             f"by the counters, traffic changes {abs(best_s) / 3600:g} h {way} jobs start and end in"
