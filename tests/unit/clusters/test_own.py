@@ -440,9 +440,14 @@ def test_counters_that_say_nothing_are_refused(tmp_path: Path, text: str, said: 
         measured(read_log(tmp_path / "log"), read_counters(tmp_path / "counters"), RATES_BPS)
 
 
-@pytest.mark.parametrize(("hours", "said"), [(0, ""), (1, "1 h before"), (-5.5, "5.5 h after")])
-def test_counters_of_another_time_zone_are_noticed(tmp_path: Path, hours: float, said: str) -> None:
-    """Jobs of random length on two servers, which send only while these run."""
+@pytest.mark.parametrize(
+    ("hours", "steady", "said"),
+    [(0, False, ""), (1, False, "1 h before"), (-5.5, False, "5.5 h after"), (1, True, "")],
+)
+def test_counters_of_another_time_zone_are_noticed(
+    tmp_path: Path, hours: float, steady: bool, said: str
+) -> None:
+    """Jobs of random length on two servers, which send only while these run, or always."""
     draw, at_s, lines = np.random.default_rng(1), 50_000.0, []
     busy = np.zeros(3000)
     for n in range(30):
@@ -451,13 +456,14 @@ def test_counters_of_another_time_zone_are_noticed(tmp_path: Path, hours: float,
         shown = [each + 3600 * hours for each in (at_s, at_s, end_s)]
         lines.append(f"a{n},{','.join(f'{each:.0f}' for each in shown)},8,n1;n2,mine,")
         at_s = end_s
+    busy = np.full(3000, 1e9 / 3) if steady else busy
     values = [[60.0 * n, f"{each:.0f}"] for n, each in enumerate(np.cumsum(busy))]
     labels = {"__name__": "node_network_transmit_bytes_total", "device": "eth0"}
     result = [{"metric": labels | {"instance": name}, "values": values} for name in RATES_BPS]
     (tmp_path / "counters").write_text(json.dumps({"data": {"result": result}}))
     (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
     log, counters = read_log(tmp_path / "log"), read_counters(tmp_path / "counters")
-    if hours:
+    if said:
         with pytest.raises(UsageError, match=f"changes {said} jobs start and end"):
             measured(log, counters, RATES_BPS)
     else:
