@@ -142,12 +142,12 @@ static __always_inline __u64 mltcp_bpf_acked_bytes(struct sock *sk)
 	return tp->bytes_acked;
 }
 
-/* FNV-1a over a job, the words of a path's addresses, and its namespace's cookie, which never returns. */
+/* FNV-1a over a namespace's cookie, which never returns, the words of a path's addresses, and a job. */
 static __always_inline __u32 mltcp_bpf_hash(struct sock *sk, __u32 job)
 {
 	const struct sock_common *common = &sk->__sk_common;
 	__u64 cookie = common->skc_net.net->net_cookie;
-	__u32 addresses[8], hash = (__u32)cookie ^ (__u32)(cookie >> 32) ^ job, i;
+	__u32 addresses[8], hash = (__u32)cookie ^ (__u32)(cookie >> 32), i;
 
 	copy_address((__u8 *)addresses, common->skc_family, common->skc_rcv_saddr,
 		     &common->skc_v6_rcv_saddr);
@@ -155,7 +155,7 @@ static __always_inline __u32 mltcp_bpf_hash(struct sock *sk, __u32 job)
 		     &common->skc_v6_daddr);
 	for (i = 0; i < 8; i++)
 		hash = (hash ^ addresses[i]) * 16777619;
-	return hash;
+	return (hash ^ job) * 16777619;
 }
 
 /*
