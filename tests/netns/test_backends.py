@@ -23,6 +23,7 @@ from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.congestion_controls import STANDARD
 from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.host.descriptors import cookie_of
 from mltcp_tools.kernel.native.requirements import may_miscount
 from mltcp_tools.lab.testbed.namespaces import inside
 
@@ -167,6 +168,22 @@ def test_flows_yield_and_agree_on_their_paths_full_queue(backend: Backend) -> No
             ((_, flow),) = flows.items()
             assert flow.losses == 0
             assert flow.full_queue_us == known
+
+
+def test_flows_of_a_job_have_the_gain_of_the_furthest(backend: Backend) -> None:
+    backend.load()
+    for job in (1, 2):
+        backend.set_job(Job(job, f"j{job}", JobParams(burst_bytes=BURST, gap_s=100 * GAP_S)))
+    with bottleneck() as network, ExitStack() as stack:
+        senders = [stack.enter_context(connection(network, "mltcp_reno")) for _ in range(3)]
+        for sender, job in zip(senders, (1, 1, 2), strict=True):
+            backend.tag(sender.fileno(), job)
+            send_burst(sender, BURST // 16)
+        for sender, size in zip(senders, (BURST // 2, BURST // 16, BURST // 16), strict=True):
+            send_burst(sender, size)
+        gains = {flow.cookie: flow.gain for flow in backend.flows()}
+        furthest, sibling, other = (gains[cookie_of(sender)] for sender in senders)
+    assert sibling == furthest > other
 
 
 def test_flows_without_a_job_report_their_last_iteration_too(backend: Backend) -> None:
