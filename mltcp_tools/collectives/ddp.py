@@ -31,6 +31,8 @@ TREES_FROM_BYTES, TREES_MOST_RANKS = 500_000, 16
 """Float32 gradients from which `auto` measures the links for trees, and the ranks up to which it
 does: each rank sends 1.2 MB to each other one, and a plan for 16 takes a second."""
 
+_LONGEST_S = 86_400
+
 _KEPT = "they keep the job's own way"
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
@@ -133,12 +135,13 @@ def enable(
         "timeout_s": timeout_s,
         "top_k": top_k,
     }
-    endpoint, refusal = None, ""
+    endpoint, candidate, refusal = None, "", ""
     try:
         endpoint = _check(model, asked, aggregator)
-    except UsageError as error:  # which the other ranks are told before anything waits for this one
-        refusal = str(error)
-    candidates = _agree(model.process_group, refusal, asked, _candidate(model, endpoint))
+        candidate = _candidate(model, endpoint)
+    except Exception as error:  # the other ranks are told before anything waits for this one
+        refusal = str(error) if isinstance(error, UsageError) else repr(error)
+    candidates = _agree(model.process_group, refusal, asked, candidate)
     collective, why = _collective(algorithm), ""
     if algorithm == AUTO:
         collective, why = _chosen(candidates)
@@ -165,9 +168,9 @@ def enable(
 
 
 def _collective(algorithm: str) -> type[Collective]:
-    if algorithm != AUTO and algorithm not in COLLECTIVES:
-        names = ", ".join((AUTO, *COLLECTIVES))
-        raise UsageError(f"There is no algorithm {algorithm!r}; take {names}.")
+    names = (AUTO, *COLLECTIVES)
+    if algorithm not in names:
+        raise UsageError(f"There is no algorithm {algorithm!r}; take {', '.join(names)}.")
     return COLLECTIVES[Aggregated.name if algorithm == AUTO else algorithm]
 
 
@@ -182,12 +185,18 @@ def _check(model: Any, asked: dict[str, Any], aggregator: str | None) -> Endpoin
             f"The model has the communication hook {there} already, and DDP takes one; call enable"
             " instead of registering that."
         )
-    top_k = asked["top_k"]
-    if top_k is not None and not 0 < top_k <= 1:
-        raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
+    timeout_s, top_k = asked["timeout_s"], asked["top_k"]
+    if not _is_within(timeout_s, _LONGEST_S):
+        raise UsageError(f"timeout_s is {timeout_s!r}; it is above 0 and at most {_LONGEST_S} s.")
+    if top_k is not None and not _is_within(top_k, 1):
+        raise UsageError(f"top_k is {top_k!r}; it is a share, above 0 and at most 1.")
     if aggregator and not collective.at_aggregator:
         raise UsageError(f"{asked['algorithm']} uses no aggregator; leave the option out.")
     return _endpoint(aggregator) if collective.at_aggregator else None
+
+
+def _is_within(number: Any, most: float) -> bool:
+    return isinstance(number, int | float) and 0 < number <= most
 
 
 def _candidate(model: Any, endpoint: Endpoint | None) -> str:
@@ -212,7 +221,7 @@ def _agree(group: Any, refusal: str, asked: dict[str, Any], candidate: str) -> l
     where ranks ask for different things.
     """
     told: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(told, (refusal, asked, candidate), group=group)
+    dist.all_gather_object(told, (refusal, {} if refusal else asked, candidate), group=group)
     if refusal:
         raise UsageError(refusal)
     for rank, (other, *_) in enumerate(told):
@@ -274,6 +283,7 @@ def _hook() -> Hook:
         then: torch.futures.Future[torch.Tensor] = future.then(done)
         return then
 
+    hook.__qualname__ = "mc.enable"  # in refusals of another hook
     hook.__annotations__.clear()  # DDP takes no other than its own types
     return hook
 

@@ -49,7 +49,7 @@ def main() -> None:
         model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
     said, algorithm = "", ""
     try:
-        algorithm = mc.enable(model, timeout_s=5.0, **options).algorithm
+        algorithm = mc.enable(model, **{"timeout_s": 5.0} | options).algorithm
     except UsageError as error:
         said = str(error)
     threads = [each.name for each in threading.enumerate() if each.name.startswith("mltcp")]
