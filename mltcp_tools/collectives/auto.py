@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -93,9 +94,11 @@ class Auto:
             self._trials.begin()
 
     def _most_told(self, reducer: Reducer, seconds: float) -> float | None:
-        """Return the most seconds of all ranks; None where short floats lose too much anywhere."""
-        own = [seconds, self._lost]
-        told = reducer.run(reducer.by_group, lambda: reducer.group.tell(own)).wait()
+        """Return the most seconds of all ranks; None where the collective can't be used, or short
+        floats lose too much anywhere."""
+        told = self._told(reducer, [seconds, self._lost])
+        if told is None:
+            return None
         most, lost = (float(max(each[which] for each in told)) for which in (0, 1))
         if lost <= MOST_LOST:
             return most
@@ -106,11 +109,31 @@ class Auto:
 
     def _leave(self, reducer: Reducer, why: str) -> None:
         """Keep the job's own way from now on; the reducer is closed when the job ends."""
-        if self.ours:
-            self._trials.ours = False
-            self._wait_for_all(reducer)
+        self._go_back(reducer)
         self._reducer = None
         self._say(why)
+
+    def _told(self, reducer: Reducer, what: Any) -> list[Any] | None:
+        """Return what all ranks say; None where the collective has failed: the job's own way then
+        goes on until a look finds it again."""
+
+        def tell() -> tuple[list[Any], str | None]:
+            return reducer.group.tell(what), reducer.why_gloo  # here the same at all ranks
+
+        told, why_gloo = reducer.run(reducer.by_group, tell).wait()
+        if not why_gloo:
+            return list(told)
+        self._go_back(reducer)
+        self._looks = Pause(LEAST_PAUSE, MOST_PAUSE)
+        self._due = self._iterations + self._looks.length
+        self._say(f"they keep the job's own way: {why_gloo}")
+        return None
+
+    def _go_back(self, reducer: Reducer) -> None:
+        """End a trial, and go the job's own way."""
+        was_ours, self._trials.ours, self._trials.trying = self.ours, False, False
+        if was_ours:
+            self._wait_for_all(reducer)
 
     @staticmethod
     def _wait_for_all(reducer: Reducer) -> None:
@@ -121,7 +144,9 @@ class Auto:
         """A turn of a trial is over."""
         self._lasted = []
         trials, was_ours, seconds = self._trials, self.ours, self._ended - self._begun
-        told = reducer.run(reducer.by_group, lambda: reducer.group.tell(seconds)).wait()
+        told = self._told(reducer, seconds)
+        if told is None:
+            return
         is_over = trials.note(max(told))
         if was_ours and not self.ours:
             self._wait_for_all(reducer)

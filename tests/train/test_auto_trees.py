@@ -19,7 +19,7 @@ from mltcp_tools.collectives.adaptive import session as session_module  # noqa: 
 from mltcp_tools.collectives.adaptive.collective import Adaptive  # noqa: E402
 from mltcp_tools.collectives.adaptive.links import Links  # noqa: E402
 from mltcp_tools.collectives.aggregated import Aggregated  # noqa: E402
-from mltcp_tools.collectives.auto import ROUNDS, SETTLE, Auto  # noqa: E402
+from mltcp_tools.collectives.auto import ROUNDS, SETTLE, WATCHED, Auto  # noqa: E402
 from mltcp_tools.collectives.collective import Setting  # noqa: E402
 from mltcp_tools.collectives.gloo import Gloo  # noqa: E402
 from mltcp_tools.collectives.library import How  # noqa: E402
@@ -96,6 +96,34 @@ def test_around_a_slow_link_trees_have_to_win_a_trial(
     assert True in ways
     assert ways[-1] == is_kept
     assert "by `adaptive`, for" in why
+
+
+@pytest.mark.parametrize("fails_in", ["trial", "use"])
+def test_failed_trees_are_left_for_the_jobs_own_way(
+    fails_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gloo as it replaces them isn't what a trial is about, nor faster than the job's own way."""
+    begun = SETTLE + ROUNDS if fails_in == "trial" else SETTLE + ROUNDS * len(BLOCKS) + 1
+
+    def work(rank: int, reducer: Reducer) -> Any:
+        auto, ways = Auto(reducer, ""), []
+        for number in range(begun + WATCHED + 2):
+            auto.begin()
+            ways.append(auto.ours)
+            if auto.takes(gradient := torch.full((5,), float(rank))):
+                if number == begun and rank == 1:
+                    reducer._way.close()
+                reducer.all_reduce(gradient, How.AVERAGE).wait()
+                assert gradient.tolist() == [1.0] * 5
+            auto._ended = auto._begun + (TREES_S if auto.ours else RING_S)
+        return ways, auto.why
+
+    ranks = reducing(monkeypatch, SLOW, work)
+    ways, why = ranks[0]
+    assert [each for each, _ in ranks] == [ways] * WORLD
+    assert ways[begun]
+    assert not ways[-1]
+    assert why.startswith("they keep the job's own way: ")
 
 
 @pytest.mark.parametrize(
