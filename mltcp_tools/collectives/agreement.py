@@ -15,12 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mltcp_tools.collectives.session import SessionError
+from mltcp_tools.collectives.session import NOT_ALL, SessionError
 
 IDLE = "nothing"
 """The tensor of a rank that has come by itself, having heard that reductions have ended."""
 
 ELSEWHERE = "A reduction failed at another rank."
+_LEFT = " left."
 DIFFERENT = "Ranks asked for different reductions."
 
 
@@ -45,9 +46,9 @@ class Progress:
 
     @property
     def reason(self) -> str:
-        """Of a rank that failed by itself, rather than that another one left; empty without any."""
+        """Of a rank that failed by itself, rather than as another one did; empty without any."""
         reasons = [each for each in self.reasons if each]
-        by_itself = [each for each in reasons if each != ELSEWHERE and not has_left(each)]
+        by_itself = [each for each in reasons if not each.endswith((ELSEWHERE, NOT_ALL, _LEFT))]
         return (by_itself or reasons or [""])[0]
 
     @property
@@ -69,7 +70,7 @@ class Progress:
 
 def has_left(reason: str) -> bool:
     """Tell whether a rank isn't there any more, so that none can meet it."""
-    return reason.endswith(" left.")
+    return reason.endswith(_LEFT)
 
 
 class Agreement:

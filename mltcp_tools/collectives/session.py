@@ -26,7 +26,7 @@ from mltcp_tools.collectives.handshake import (
     read_nonce,
     read_sentence,
 )
-from mltcp_tools.collectives.library import Chunks, How, Kind, State, Worker, max_values, secret_of
+from mltcp_tools.collectives.library import Chunks, How, Kind, State, Worker, constant, secret_of
 
 SLOTS = 1024
 """Slots asked for: they cover 1.5 MB on the way, 10 Gbit/s for 1.2 ms; a large tensor uses all."""
@@ -41,6 +41,9 @@ _PROBE_PACKETS = 32  # two windows
 _LAST_WORDS_S = 1.0
 PORT = 17749
 """UDP port of the packets, and TCP port of the admission."""
+
+NOT_ALL = "other ranks may not have joined."
+"""End of a sentence on other ranks, which know better why."""
 
 
 class SessionError(MltcpError):
@@ -98,7 +101,7 @@ class Session:
                 "workers": workers,
                 "rank": rank,
                 "udp_port": self.data_port,
-                "values": min(fits, max_values()),
+                "values": min(fits, constant("AGG_VALUES_MAX")),
                 "slots": slots,
             }
             admitted = self.admitted = self._join(request, timeout_s)
@@ -162,7 +165,7 @@ class Session:
             ) from None
 
     def _join(self, request: dict[str, Any], timeout_s: float) -> Admitted:
-        where = f"The aggregator at {self.endpoint.address}"
+        where, within = f"The aggregator at {self.endpoint.address}", f" within {timeout_s:g} s"
         try:
             greeting = self._read_message(timeout_s)
             if refusal := read_sentence(greeting, "refused"):
@@ -170,7 +173,10 @@ class Session:
             proof = prove(self.endpoint.token, read_nonce(greeting, "challenge"), request)
             answer = json.dumps({"join": request, "proof": proof})
             self._control.sendall(answer.encode() + b"\n")
-            message = self._read_message(timeout_s)
+            try:
+                message = self._read_message(timeout_s)
+            except TimeoutError:
+                raise SessionError(f"{where} did not admit the job{within}; {NOT_ALL}") from None
             if refusal := read_sentence(message, "refused", "ended"):
                 raise SessionError(refusal)
             return Admitted.parse(message, request["slots"], request["values"])
@@ -180,9 +186,7 @@ class Session:
                 " of MLTCP on both."
             ) from None
         except OSError as error:
-            raise SessionError(
-                f"{where} did not admit the job within {timeout_s:g} s ({error})."
-            ) from None
+            raise SessionError(f"{where} did not admit the job{within} ({error}).") from None
 
     def _read_message(self, timeout_s: float) -> dict[str, Any]:
         """The next message. MessageError where it isn't one; OSError after timeout_s, or at the end
