@@ -30,7 +30,7 @@ from mltcp_tools.collectives.admission import (
     Request,
 )
 from mltcp_tools.collectives.handshake import LEAVE, LINE_BYTES, NONCE_BYTES, Admitted
-from mltcp_tools.collectives.library import max_jobs, max_values, max_workers
+from mltcp_tools.collectives.library import constant
 from mltcp_tools.collectives.programs import (
     XDP_VALUES,
     KernelJob,
@@ -142,7 +142,8 @@ class Daemon:
             rank.tell(challenge=challenge.hex())
             line = await asyncio.wait_for(_line(reader), _REQUEST_S)
             token = self.admission.token
-            request = Request.parse(line, token, challenge, max_workers(), max_values())
+            most = constant("AGG_WORKERS_MAX"), constant("AGG_VALUES_MAX")
+            request = Request.parse(line, token, challenge, *most)
             job = self.admission.join(request, rank)
             if job.complete:
                 self.admission.admit(job)
@@ -319,7 +320,7 @@ def run_daemon(
     try:
 
         async def main() -> None:
-            admission = Admission(max_jobs(), SLOTS, JOB_SLOTS, token)
+            admission = Admission(constant("AGG_JOBS_MAX"), SLOTS, JOB_SLOTS, token)
             await Daemon(programs, admission).serve(name)
 
         asyncio.run(main())

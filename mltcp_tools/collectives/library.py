@@ -105,21 +105,6 @@ def constant(name: str) -> int:
     return int(getattr(lib, name))
 
 
-def max_jobs() -> int:
-    """The most jobs that an aggregator has at once."""
-    return constant("AGG_JOBS_MAX")
-
-
-def max_workers() -> int:
-    """The most workers of a job at one aggregator."""
-    return constant("AGG_WORKERS_MAX")
-
-
-def max_values() -> int:
-    """The most values of a packet."""
-    return constant("AGG_VALUES_MAX")
-
-
 def secret_of(text: bytes) -> Any:
     """The 16 bytes that an admission carries, as struct agg_secret."""
     lib, ffi = library()

@@ -17,7 +17,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from mltcp_tools.base.errors import HostError, UsageError
-from mltcp_tools.collectives.library import constant, library, max_jobs, secret_of
+from mltcp_tools.collectives.library import constant, library, secret_of
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
@@ -239,7 +239,7 @@ class Programs:
 
     def added_bytes(self) -> int:
         """Of values that were taken from all jobs, since the programs were loaded."""
-        return sum(self._counters(index)["bytes"] for index in range(max_jobs()))
+        return sum(self._counters(index)["bytes"] for index in range(constant("AGG_JOBS_MAX")))
 
     def foreign(self) -> int:
         """Packets that belong to no job, which the kernel counts at the first index."""
