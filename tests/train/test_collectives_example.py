@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import mltcp_tools.collectives.examples
+from mltcp_tools.collectives import example
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.kernel.host.lifetime import die_with_parent
 from mltcp_tools.lab.collectives.bench_here import aggregator
@@ -19,7 +19,7 @@ from mltcp_tools.lab.testbed.leftovers import RunLock
 from mltcp_tools.lab.testbed.namespaces import inside
 from mltcp_tools.live.sources.messages import Mailbox
 
-EXAMPLES = Path(mltcp_tools.collectives.examples.__file__).parent
+EXAMPLE = Path(example.__file__)
 LINE = "    mc.enable(model)\n"
 WORLD = 3
 
@@ -64,13 +64,10 @@ def losses(lines: list[str]) -> list[float]:
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "aggregated"])
-def test_a_tutorials_script_trains_alike_with_the_line_added(
-    algorithm: str, tmp_path: Path
-) -> None:
-    name = "transformer"
-    text = (EXAMPLES / f"{name}.py").read_text()
+def test_the_example_trains_alike_with_the_line_added(algorithm: str, tmp_path: Path) -> None:
+    text = EXAMPLE.read_text()
     assert text.count(LINE) == 1
-    plain, script = tmp_path / "plain.py", tmp_path / f"{name}.py"
+    plain, script = tmp_path / "plain.py", tmp_path / EXAMPLE.name
     plain.write_text(text.replace(LINE, ""))
     script.write_text(text.replace("(model)\n", f"(model, {algorithm!r})\n"))
     with RunLock() as lock, Star(lock.id, [200_000_000] * WORLD) as net:
@@ -82,7 +79,7 @@ def test_a_tutorials_script_trains_alike_with_the_line_added(
             messages = list(box.receive())
     # The agent hears of the iterations: as many as the socket holds, for here nobody reads it yet.
     assert messages
-    assert all(message.job == name and message.bytes for message in messages)
+    assert all(message.job == EXAMPLE.stem and message.bytes for message in messages)
     assert with_line[0][-1].startswith("parameters")
     assert len({lines[-1] for lines in with_line}) == 1  # one model at all ranks
     for ours, theirs in zip(with_line, without, strict=True):
