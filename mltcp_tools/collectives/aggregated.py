@@ -22,7 +22,6 @@ class Aggregated(Collective):
     """Sums at an aggregator, without what is zero everywhere (SwitchML, OmniReduce)."""
 
     name = "aggregated"
-    about = "sums at an aggregator, without what is zero at all ranks"
     at_aggregator = True
 
     def __init__(self, setting: Setting) -> None:

@@ -74,13 +74,11 @@ class Setting:
 class Collective:
     """One way to sum up tensors of all ranks; every rank makes the same calls in the same order.
 
-    name, about: what it is called, and what it does in a few words. at_aggregator: whether it needs
-    one. by_group: whether it needs nothing but the ranks' Gloo, so that no other way is left where
-    it fails.
+    at_aggregator: whether it needs one. by_group: whether it needs nothing but the ranks' Gloo, so
+    that no other way is left where it fails.
     """
 
     name: ClassVar[str]
-    about: ClassVar[str]
     at_aggregator: ClassVar[bool] = False
     by_group: ClassVar[bool] = False
 

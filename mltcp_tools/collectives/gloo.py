@@ -26,7 +26,6 @@ class Gloo(Collective):
     """Everything by Gloo's ring."""
 
     name = "gloo"
-    about = "Gloo's ring"
     by_group = True
 
     @classmethod
@@ -52,7 +51,6 @@ class Sparse(Gloo):
     """Blocks that aren't zero everywhere, by Gloo's ring."""
 
     name = "sparse"
-    about = "Gloo's ring without blocks that are zero at all ranks"
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)

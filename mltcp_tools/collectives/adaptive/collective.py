@@ -20,7 +20,6 @@ class Adaptive(Collective):
     """Sums along trees over TCP, or by Gloo's ring where no trees are sooner (AdapCC)."""
 
     name = "adaptive"
-    about = "trees for the links as measured"
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
