@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,20 +23,20 @@ STEPS = 30
 
 
 @contextmanager
-def star() -> Iterator[tuple[Star, str]]:
-    with RunLock() as lock, Star(lock.id, [200_000_000] * WORLD) as net:
+def star(rates: Sequence[int] = (200_000_000,) * WORLD) -> Iterator[tuple[Star, str]]:
+    with RunLock() as lock, Star(lock.id, rates) as net:
         yield net, f"test-{lock.id}"
 
 
 def start(net: Star, algorithm: str, steps: int = STEPS, **environment: str) -> list[Any]:
     ranks = []
-    for rank in range(WORLD):
-        arguments = (rank, WORLD, net.address(0), WORKER_INTERFACE, algorithm, steps)
-        with inside(net.workers[rank]):
+    for rank, worker in enumerate(net.workers):
+        arguments = (rank, len(net.workers), net.address(0), WORKER_INTERFACE, algorithm, steps)
+        with inside(worker):
             ranks.append(
                 subprocess.Popen(
-                    [sys.executable, RANK, *map(str, arguments), net.gateway(rank)],
-                    env=os.environ | environment,
+                    [sys.executable, RANK, *map(str, arguments)],
+                    env=os.environ | {"AGGREGATOR": net.gateway(rank)} | environment,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
@@ -73,5 +73,5 @@ def assert_alike(lines: list[list[dict[str, Any]]], steps: int = STEPS) -> None:
     assert len({each[-1]["parameters"] for each in lines}) == 1
 
 
-def losses(lines: list[list[dict[str, Any]]]) -> list[float]:
-    return [sum(each[step]["loss"] for each in lines) / len(lines) for step in range(STEPS)]
+def losses(lines: list[list[dict[str, Any]]], steps: int = STEPS) -> list[float]:
+    return [sum(each[step]["loss"] for each in lines) / len(lines) for step in range(steps)]

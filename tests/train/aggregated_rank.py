@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A rank of a small training whose gradients are averaged as the arguments say.
 
-aggregated_rank.py RANK WORLD MASTER INTERFACE ALGORITHM STEPS [AGGREGATOR]: prints a line of JSON
-per step (loss, checksum of the gradients, algorithm), and one at the end with all parameters' hash.
+aggregated_rank.py RANK WORLD MASTER INTERFACE ALGORITHM STEPS: prints a line of JSON per
+step (loss, checksum of the gradients, algorithm), and one at the end with all parameters' hash.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ import mltcp_tools.collectives as mc
 
 def make_model() -> torch.nn.Module:
     torch.manual_seed(7)
+    width = int(os.environ.get("WIDTH", "256"))
     return torch.nn.Sequential(
-        torch.nn.Linear(64, 256),
+        torch.nn.Linear(64, width),
         torch.nn.ReLU(),
-        torch.nn.Linear(256, 256),
+        torch.nn.Linear(width, width),
         torch.nn.ReLU(),
-        torch.nn.Linear(256, 10),
+        torch.nn.Linear(width, 10),
     )
 
 
@@ -62,7 +63,7 @@ def digest(tensors: list[torch.Tensor]) -> str:
 
 def main() -> None:
     rank, world, master, interface, algorithm, steps = sys.argv[1:7]
-    aggregator = sys.argv[7] if len(sys.argv) > 7 else None
+    aggregator = os.environ["AGGREGATOR"]
     torch.set_num_threads(1)
     os.environ |= {
         "MASTER_ADDR": master,

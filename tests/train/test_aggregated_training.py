@@ -24,6 +24,25 @@ def test_along_trees_for_the_links_as_measured() -> None:
     assert losses(lines)[-1] < losses(lines)[0]
 
 
+def test_auto_tries_trees_where_the_measured_links_promise_a_gain() -> None:
+    """Without an aggregator, around equal links and then one of a quarter of their rate."""
+    steps, found = SETTLE + ROUNDS * len(BLOCKS) + 1, {}
+    for slowest in (100_000_000, 25_000_000):
+        with star([slowest] + [100_000_000] * 3) as (net, _):
+            ranks = start(net, "auto", steps, WIDTH="400", AGGREGATOR="")
+            lines, errors = finish(ranks)
+        assert not any(process.returncode for process in ranks), errors
+        assert_alike(lines, steps)
+        ways = used(lines)
+        assert ways == [ways[0]] * 4
+        found[slowest] = ways[0], losses(lines, steps), errors[0]
+    (equal, losses_equal, why), (slow, losses_slow, _) = found.values()
+    assert equal == ["own"] * steps
+    assert "no trees are faster on the links as measured" in why
+    assert slow[: SETTLE + ROUNDS + 1] == ["own"] * (SETTLE + ROUNDS) + ["adaptive"]
+    assert losses_slow == pytest.approx(losses_equal, rel=1e-4)
+
+
 def test_error_feedback_trains_with_a_tenth_of_the_gradients() -> None:
     with star() as (net, name), aggregator(net, name, "xdp"):
         lines = train(net, "aggregated", TOP_K="0.1")
