@@ -74,27 +74,26 @@ def has_left(reason: str) -> bool:
 
 
 class Agreement:
-    """Meetings of ranks. exchange: told three numbers of this rank, it returns those of all. tell:
+    """Meetings of ranks. exchange: told two numbers of this rank, it returns those of all. tell:
     told what this rank says, it returns what all say. Both in the ranks' order."""
 
     def __init__(
         self,
-        exchange: Callable[[int, int, int], list[tuple[int, int, int]]],
+        exchange: Callable[[int, int], list[tuple[int, int]]],
         tell: Callable[[Any], list[Any]],
     ) -> None:
         self._exchange, self._tell = exchange, tell
 
-    def go_on(self, doing: str = "", size: int = 0) -> list[int]:
-        """Agree that Gloo may be used, and for what; the `size` of every rank, which may differ.
+    def go_on(self, doing: str = "") -> None:
+        """Agree that Gloo may be used, and for what.
 
         SessionError where a reduction failed at another rank, or another does something else.
         """
-        told = self._exchange(0, zlib.crc32(doing.encode()), size)
-        if any(failed for failed, *_ in told):
+        told = self._exchange(0, zlib.crc32(doing.encode()))
+        if any(failed for failed, _ in told):
             raise SessionError(ELSEWHERE)
-        if len({what for _, what, _ in told}) > 1:
+        if len({what for _, what in told}) > 1:
             raise SessionError(DIFFERENT)
-        return [size for *_, size in told]
 
     def tell(self, what: Any) -> list[Any]:
         """Return the messages of all ranks. SessionError as for `go_on`."""
@@ -103,7 +102,7 @@ class Agreement:
 
     def meet(self, done: int, reason: str, doing: str) -> Progress:
         """Come together after a failure, or learning of one; all ranks do."""
-        while not all(failed for failed, *_ in self._exchange(1, 0, 0)):
+        while not all(failed for failed, _ in self._exchange(1, 0)):
             pass
         told = self._tell([done, reason, doing])
         for rank, each in enumerate(told):

@@ -71,16 +71,12 @@ class State:
 
     def takes(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor goes our way; others keep the job's own process group."""
-        if self.reducer is None or tensor.dtype not in KINDS:
+        if self.reducer is None or tensor.is_sparse or tensor.dtype not in KINDS:
             return False
-        if self.auto:
-            return self.auto.takes(tensor)
-        return not tensor.is_sparse or tensor.device.type == "cpu"
+        return self.auto is None or self.auto.takes(tensor)
 
     def average(self, reducer: Reducer, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """Average a tensor that `takes` has taken."""
-        if tensor.is_sparse:
-            return reducer.run(reduce_rows, reducer, tensor)
         if tensor.device.type == "cpu":
             return reducer.all_reduce(tensor, How.AVERAGE)
         self._staging = self._staging or Staging(reducer, tensor.device)
@@ -119,11 +115,11 @@ def enable(
     blocks that are sent, those with the largest norms; the rest is added to the next step's (error
     feedback). job: name under which the agent hears of iterations (default: MLTCP_JOB's).
 
-    Gradients of types that the aggregator doesn't add keep the job's own way, and with `auto` those
-    on other devices than the CPU; by name these go through the host's memory (staging.py). Returns
-    the hook's state; its `close` leaves the job. With nothing to try, `auto` registers no hook.
-    Raises UsageError on every rank if ranks ask for different things, or if one of them can't do
-    what is asked.
+    Sparse tensors and types that the aggregator doesn't add keep the job's own way. With `auto`
+    gradients on other devices than the CPU do, too; by name these go through the host's memory
+    (staging.py). Returns the hook's state; its `close` leaves the job. With nothing to try, `auto`
+    registers no hook. Raises UsageError on every rank if ranks ask for different things, or if one
+    of them can't do what is asked.
     """
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
@@ -328,23 +324,3 @@ class BlockTopK:
         whole = (padded * sent).view(-1)[:size]
         self._left[key] = gradient - whole
         gradient.copy_(whole)
-
-
-def reduce_rows(reducer: Reducer, gradient: torch.Tensor) -> torch.Tensor:
-    """The average of sparse tensors of equal shapes, which are sparse in their first dimension.
-
-    Ranks tell each other which rows they have; the union's rows are reduced as a dense tensor.
-    """
-    own = gradient.coalesce()
-    rows = own.indices()[0]
-    rows_of_all = reducer.gather(rows)
-    union = torch.unique(torch.cat(rows_of_all))
-    values = torch.zeros(
-        union.numel(), *gradient.shape[1:], dtype=gradient.dtype, device=gradient.device
-    )
-    values[torch.searchsorted(union, rows)] = own.values()
-    if union.numel():
-        reducer.reduce_now(values, How.AVERAGE)
-    return torch.sparse_coo_tensor(
-        union.unsqueeze(0), values, gradient.shape, is_coalesced=True, check_invariants=False
-    )

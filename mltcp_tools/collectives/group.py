@@ -54,24 +54,12 @@ class Group:
 
     def tell(self, what: Any) -> list[Any]:
         """Return all ranks' messages in JSON, in order. RuntimeError where Gloo fails."""
-        text = torch.frombuffer(bytearray(json.dumps(what).encode()), dtype=torch.uint8)
-        return [json.loads(bytes(each.numpy())) for each in self.gather(text)]
-
-    def gather(
-        self, tensor: torch.Tensor, sizes: Sequence[int] | None = None
-    ) -> list[torch.Tensor]:
-        """The tensors of all ranks, which have one dimension and one type.
-
-        sizes: of all ranks' tensors, where they are known; else ranks tell each other.
-        """
-        sizes = sizes or [size for (size,) in self._exchange(tensor.numel())]
-        most = max(sizes)
-        mine = torch.zeros(most, dtype=tensor.dtype)
-        mine[: tensor.numel()] = tensor
-        gathered = [torch.zeros(most, dtype=tensor.dtype) for _ in range(self.world)]
-        if most:
-            dist.all_gather(gathered, mine, group=self.gloo)
-        return [each[:size] for each, size in zip(gathered, sizes, strict=True)]
+        text = json.dumps(what).encode()
+        room = max(size for (size,) in self._exchange(len(text)))
+        mine = torch.frombuffer(bytearray(text.ljust(room)), dtype=torch.uint8)
+        told = [torch.empty_like(mine) for _ in range(self.world)]
+        dist.all_gather(told, mine, group=self.gloo)
+        return [json.loads(bytes(each.numpy())) for each in told]
 
     def of_first(self, what: Any) -> Any:
         """Return the message of the first rank."""

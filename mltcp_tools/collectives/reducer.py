@@ -207,24 +207,12 @@ class Reducer:
 
     def by_group(self, work: Callable[[], Any], doing: str = "something by Gloo") -> Any:
         """Return the result of `work`, which uses the ranks' Gloo; within `run`, on all ranks."""
-        return self._by_group(lambda sizes: work(), doing, 0)
-
-    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """The tensors of all ranks, as Group.gather; within `run`."""
-        gather = self.group.gather
-        told: list[torch.Tensor] = self._by_group(
-            lambda sizes: gather(tensor, sizes), "a gathering", tensor.numel()
-        )
-        return told
-
-    def _by_group(self, work: Callable[[list[int] | None], Any], doing: str, size: int) -> Any:
-        sizes = None
         if not self._way.by_group:
             try:
-                sizes = self.group.agreement.go_on(doing, size)
+                self.group.agreement.go_on(doing)
             except SessionError as error:
                 self._give(self._told(str(error), doing))
-        found = work(sizes)
+        found = work()
         self._done += 1
         return found
 

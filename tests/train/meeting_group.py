@@ -29,12 +29,6 @@ class MeetingGroup:
     def of_first(self, what: Any) -> Any:
         return self.tell(what)[0]
 
-    def gather(self, tensor: Any, sizes: Any = None) -> list[Any]:
-        sizes = sizes or [size for (size,) in self._exchange(tensor.numel())]
-        told = self._meet(f"gather {tensor.dtype}", tensor.clone())
-        assert sizes == [each.numel() for each in told]
-        return told
-
     def give(self, tensor: Any, giver: int) -> None:
         tensor.copy_(self._meet(f"give {giver} {tensor.numel()}", tensor.clone())[giver])
 

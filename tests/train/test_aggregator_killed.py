@@ -23,7 +23,7 @@ KINDS: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("after", range(4))
 def test_whenever_it_is_killed_all_ranks_go_on_alike(kind: str, after: int) -> None:
-    """Rows are agreed on by the ranks' Gloo, between sums at the aggregator."""
+    """Rows of an embedding go by the job's own group, between sums at the aggregator."""
     with star() as (net, name):
         with aggregator(net, name, "xdp"):
             ranks = start(net, "aggregated", steps=STEPS, PAUSE="0.01", **KINDS[kind])

@@ -27,7 +27,6 @@ from mltcp_tools.collectives.collective import (  # noqa: E402
     Setting,
     Sum,
 )
-from mltcp_tools.collectives.ddp import reduce_rows  # noqa: E402
 from mltcp_tools.collectives.library import How  # noqa: E402
 from mltcp_tools.collectives.path_selection import BLOCKS  # noqa: E402
 from mltcp_tools.collectives.reducer import Reducer  # noqa: E402
@@ -97,22 +96,16 @@ def failing(plan: Plan, rank: int) -> type[Collective]:
 
 
 def scenario(reducer: Reducer, rank: int) -> list[Any]:
-    """Dense, rows, words by the group: what a training may have, one after the other."""
+    """Floats, words by the group, integers: what a training may have, one after the other."""
     found: list[Any] = []
     for turn in range(3):
         dense = torch.arange(5.0) + rank + turn
         found.append(reducer.all_reduce(dense, How.SUM))
-        rows = torch.sparse_coo_tensor(
-            [[rank, rank + turn + 1]], torch.ones(2, 2), (9, 2), check_invariants=True
-        )
-        found.append(reducer.run(reduce_rows, reducer, rows))
+        found.append(reducer.all_reduce(torch.ones(3, 2) * turn, How.AVERAGE))
         found.append(reducer.run(reducer.by_group, lambda: reducer.group.tell("elsewhere")))
         found.append(reducer.all_reduce(torch.arange(7, dtype=torch.int32) * rank, How.SUM))
     found += [reducer.all_reduce(torch.ones(3), How.SUM) for _ in range(8)]
-    return [
-        each.to_dense() if isinstance(each, torch.Tensor) else each
-        for each in (future.wait() for future in found)
-    ]
+    return [future.wait() for future in found]
 
 
 def with_others(reducer: Reducer, rank: int, others: threading.Barrier) -> list[Any]:

@@ -15,7 +15,7 @@ from mltcp_tools.collectives.session import NOT_ALL, SessionError
     "told", [None, 7, {}, [], [1, "", "", ""], [1.0, "", ""], [True, "", ""], [1, None, ""]]
 )
 def test_a_rank_that_tells_what_cannot_be_is_named(told: Any) -> None:
-    agreement = Agreement(lambda *numbers: [(1, 0, 0)] * 2, lambda what: [what, told])
+    agreement = Agreement(lambda *numbers: [(1, 0)] * 2, lambda what: [what, told])
     with pytest.raises(SessionError, match="Rank 1 sent an invalid message"):
         agreement.meet(3, "", "the sum of 4 float32")
 
