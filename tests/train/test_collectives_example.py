@@ -55,7 +55,8 @@ def train(net: Star, script: Path, aggregated: bool, **more: str) -> list[list[s
                 )
             )
     outputs = [process.communicate(timeout=300) for process in ranks]
-    assert not any(process.returncode for process in ranks), [err for _, err in outputs]
+    codes = [process.returncode for process in ranks]
+    assert codes == [0] * WORLD, [err for _, err in outputs]
     return [out.splitlines() for out, _ in outputs]
 
 
