@@ -113,22 +113,6 @@ def test_within_a_tenth_of_the_bound(hosts: int, seed: int, star: bool) -> None:
         assert hosts_bound_s(links.up.tolist(), SIZE) == pytest.approx(least_s)
 
 
-def test_what_the_strategy_promises_is_what_its_trees_load() -> None:
-    links = random_links(6, 5, star=False)
-    strategy = find_strategy(links, SIZE)
-    uses = sum(
-        share * tree.uses() for share, tree in zip(strategy.shares, strategy.trees, strict=True)
-    )
-    bits = uses * SIZE * 8
-    rates = np.where(np.eye(6, dtype=bool), 1, links.rates)
-    busiest = max(
-        (bits / rates).max(),
-        (bits.sum(axis=1) / links.up).max(),
-        (bits.sum(axis=0) / links.down).max(),
-    )
-    assert busiest == pytest.approx(strategy.seconds, rel=1e-6)
-
-
 def test_equal_links_match_a_ring_and_a_slow_one_is_spared() -> None:
     equal = Links.star(np.full(4, 100e6))
     assert find_strategy(equal, SIZE).seconds == pytest.approx(1.5 * SIZE * 8 / 100e6)
