@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import socket
 import struct
 import subprocess
 import time
@@ -24,7 +25,7 @@ from netns.own_programs import compile_here
 
 from mltcp_tools.base.errors import BusyError, HostError
 from mltcp_tools.kernel.backends import get_backend, struct_ops
-from mltcp_tools.kernel.backends.base import Backend, JobParams
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.kernel.congestion_controls import STANDARD
 from mltcp_tools.kernel.host import facts
@@ -38,6 +39,8 @@ from mltcp_tools.kernel.native.uapi import ONE, ffi, unpack
 pytestmark = pytest.mark.bpf
 
 BURST = 200_000
+_NETNS_COOKIE = 71
+"""SO_NETNS_COOKIE of asm-generic/socket.h."""
 
 
 @pytest.fixture
@@ -130,6 +133,34 @@ def test_force_leaves_a_flow_that_has_learned_as_its_base(backend: Backend) -> N
             flow = unpack("mltcp_flow", flows.get(key) or b"")
         assert (flow.active, flow.gain, flow.yield_us) == (0, ONE, 0)
         assert flow.total_kib > 0  # it goes on learning, to no end
+
+
+def shared_words() -> set[bytes]:
+    """Return what flows of paths, and of jobs there, tell each other."""
+    with BpfMap.pinned(PIN_ROOT / "mltcp_paths") as paths:
+        return {paths.get(key) or b"" for key in paths.all_keys()} - {bytes(8)}
+
+
+def test_job_in_one_namespace_leaves_paths_of_another(backend: Backend) -> None:
+    """Cookies and ids are small numbers, so neither their sum nor their difference is enough."""
+    backend.load()
+    with bottleneck() as network, connection(network, "mltcp") as sender:
+        learn(backend, sender)
+        for _ in range(4):
+            send_burst(sender, 10 * BURST)
+            time.sleep(LEARNT_GAP_S)
+        before = shared_words()
+        assert before, "no loss has told of a full queue"
+        (first,) = struct.unpack("=Q", sender.getsockopt(socket.SOL_SOCKET, _NETNS_COOKIE, 8))
+    with bottleneck() as network, connection(network, "mltcp") as sender:
+        (second,) = struct.unpack("=Q", sender.getsockopt(socket.SOL_SOCKET, _NETNS_COOKIE, 8))
+        for job in {first ^ second, abs(first - second)}:
+            backend.set_job(Job(job, "another", JobParams(burst_bytes=BURST, gap_s=LEARNT_GAP_S)))
+            backend.tag(sender.fileno(), job)
+            for _ in range(2):
+                time.sleep(2 * LEARNT_GAP_S)
+                send_burst(sender, BURST)
+        assert before < shared_words()
 
 
 def test_a_kernel_that_skips_programs_is_refused(
