@@ -44,7 +44,7 @@ def command() -> None:
 
 @command.command(
     epilog=examples(
-        "mltcp cluster run cluster.yaml --workload sia:jobs.csv --policy fifo,elastic",
+        "mltcp cluster run cluster.yaml --workload sia:jobs.csv --policy fifo,cassini",
         "mltcp cluster run cluster.yaml --treatment reno,mltcp --draws 5",
     )
 )
@@ -61,7 +61,7 @@ def command() -> None:
     default=("fifo",),
     show_default=True,
     metavar="A,B,…",
-    help="Schedulers to compare: fifo, elastic, replay.",
+    help="Schedulers to compare: fifo, cassini, elastic, replay.",
 )
 @list_option(
     "--treatment",
@@ -69,7 +69,7 @@ def command() -> None:
     default=("mltcp",),
     show_default=True,
     metavar="A,B,…",
-    help="Rules by which jobs share links: fair, reno, mltcp.",
+    help="Rules by which jobs share links: fair, reno, mltcp, time_shifts, mltcp+time_shifts.",
 )
 @output_folder("Write a run folder: every job, and the summaries.")
 @click.option(

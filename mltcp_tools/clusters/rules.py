@@ -11,6 +11,8 @@ Reno's, and stay so for 16 bursts. `fair` is what ideal fairness gives.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import Rule
 
@@ -33,11 +35,30 @@ rule wasn't fitted on, rounded up to whole per cent (tests/bench/bench_flow_rule
 effects can't be told from no effect."""
 
 
-RULES = {rule.name: rule for rule in (FAIR, RENO, MLTCP)}
+@dataclass(frozen=True)
+class Treatment:
+    """A treatment of jobs that contend.
+
+    rule: how links are shared. time_shifts: bursts begin at shifts that planning gives (Cassini).
+    """
+
+    name: str
+    rule: Rule
+    time_shifts: bool = False
 
 
-def treatment(name: str) -> Rule:
-    """The rule of that name, or a UsageError that lists them."""
-    if name not in RULES:
-        raise UsageError(f"there is no treatment {name!r}; there are {', '.join(RULES)}.")
-    return RULES[name]
+TREATMENTS = {
+    each.name: each
+    for each in (
+        *(Treatment(rule.name, rule) for rule in (FAIR, RENO, MLTCP)),
+        Treatment("time_shifts", RENO, time_shifts=True),
+        Treatment("mltcp+time_shifts", MLTCP, time_shifts=True),
+    )
+}
+
+
+def treatment(name: str) -> Treatment:
+    """The treatment of that name, or a UsageError that lists them."""
+    if name not in TREATMENTS:
+        raise UsageError(f"there is no treatment {name!r}; there are {', '.join(TREATMENTS)}.")
+    return TREATMENTS[name]

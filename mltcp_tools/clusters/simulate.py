@@ -15,12 +15,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase, Rule
+from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
 from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
 from mltcp_tools.clusters.outcome import Done, Outcome
 from mltcp_tools.clusters.policies.plan import Scaled, scaled
+from mltcp_tools.clusters.rules import Treatment
+from mltcp_tools.clusters.time_shifts import plan_time_shifts
 from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, View
 from mltcp_tools.clusters.workload import Workload, isolated_iteration_s
+from mltcp_tools.lab.emulator.time_shift import REALIGN
 
 _LAST_S = 1e9
 
@@ -83,7 +86,7 @@ class ClusterSimulator:
         self,
         workload: Workload,
         policy: Policy,
-        treatment: Rule,
+        treatment: Treatment,
         *,
         needs: Iterable[tuple[float, int]] = (),
         losses: Losses | None = None,
@@ -93,11 +96,11 @@ class ClusterSimulator:
         self._losses, self._said = losses, said
         self._gpus = [job.gpus for job in workload.jobs]
         self._held: list[int] = []
-        self._workload, self._policy = workload, policy
+        self._workload, self._policy, self._treatment = workload, policy, treatment
         self._topology = workload.topology
         self._engine = FlowSimulator(
             self._topology.rates_bps,
-            treatment,
+            treatment.rule,
             packets=self._topology.packets,
         )
         self._free = self._topology.gpus_of.copy()
@@ -209,6 +212,8 @@ class ClusterSimulator:
             self._stop(number)
         for number in [number for number in decision if number not in self._running]:
             self._start(number, decision[number])
+        if self._treatment.time_shifts:
+            self._plan_time_shifts()
 
     def _start(self, number: int, allocation: Allocation) -> None:
         state, job = self._waiting.pop(number), self._workload.jobs[number]
@@ -261,6 +266,18 @@ class ClusterSimulator:
             self._free[server] += gpus
         state.allocation = {}
         self._waiting[number] = state
+
+    def _plan_time_shifts(self) -> None:
+        """Time shifts of the jobs that run now."""
+        runs = [self._runs[number] for number in sorted(self._running)]
+        planned = plan_time_shifts(self._topology, [run.phases for run in runs])
+        for place, run in enumerate(runs):
+            if own := planned.get(place):
+                # Slots count from time 0, so that a plan that stays moves no job.
+                due_s, slack_s = own.first(0.0, self._now_s), REALIGN * own.period_s
+                self._engine.time_shifts(run.engine, own.period_s, due_s, slack_s)
+            else:
+                self._engine.time_shifts(run.engine, 0.0, 0.0, 0.0)
 
     def _lend(self, count: int) -> None:
         """Inference is to have so many servers; those whose jobs lose least go first."""

@@ -10,7 +10,8 @@ from functools import lru_cache
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import Phase
 from mltcp_tools.clusters.topology import Topology
-from mltcp_tools.lab.planning.affinity import Members
+from mltcp_tools.lab.emulator.time_shift import TimeShift
+from mltcp_tools.lab.planning.affinity import JOB, Members, affinity_graph, components
 from mltcp_tools.lab.planning.circle import make_circle
 from mltcp_tools.lab.planning.cluster import plan_cluster
 from mltcp_tools.lab.planning.network import NetworkLink
@@ -34,10 +35,9 @@ ROOM = 0.03
 
 def group_plan(
     topology: Topology, jobs: Sequence[Sequence[Phase]]
-) -> tuple[float, tuple[float, ...]] | None:
-    """The score of jobs, given by their phases, on the links that they share, and the seconds by
-    which bursts of all but the first one then begin behind those of the first; None without a
-    plan."""
+) -> tuple[float, tuple[TimeShift, ...]] | None:
+    """The score of jobs, given by their phases, on the links that they share, and the slots of each
+    job's first burst; None without a plan."""
     if len(jobs) > MOST_JOBS:
         return None
     rates = topology.rates_bps
@@ -46,6 +46,30 @@ def group_plan(
         (link, rates[int(link)], tuple(on.items())) for link, on in _shared(topology, jobs).items()
     )
     return _plan(profiles, crossed)
+
+
+def score_last(topology: Topology, jobs: Sequence[Sequence[Phase]]) -> float:
+    """The least score of the links that the last job shares with the others: 1 is best (Cassini).
+
+    0 where these have no plan.
+    """
+    last, worst = str(len(jobs) - 1), 1.0
+    for on in _shared(topology, jobs).values():
+        if last in on:
+            plan = group_plan(topology, [jobs[int(name)] for name in on])
+            worst = min(worst, plan[0] if plan else 0.0)
+    return worst
+
+
+def plan_time_shifts(topology: Topology, jobs: Sequence[Sequence[Phase]]) -> dict[int, TimeShift]:
+    """Time shifts of the jobs, by their places, that share a link and fit there."""
+    shared, found = _shared(topology, jobs), dict[int, TimeShift]()
+    for part in components(affinity_graph(shared, list(shared))):
+        places = sorted(int(name) for kind, name in part if kind == JOB)
+        plan = group_plan(topology, [jobs[place] for place in places])
+        if plan and plan[0] >= FITS:
+            found.update(zip(places, plan[1], strict=True))
+    return found
 
 
 def _shared(topology: Topology, jobs: Sequence[Sequence[Phase]]) -> Members:
@@ -76,7 +100,7 @@ def _lone_bps(phase: Phase, rates: Sequence[float]) -> float:
 def _plan(
     profiles: tuple[Profile, ...],
     crossed: tuple[tuple[str, float, tuple[tuple[str, int], ...]], ...],
-) -> tuple[float, tuple[float, ...]] | None:
+) -> tuple[float, tuple[TimeShift, ...]] | None:
     """Of jobs and (link, its rate in bit/s, crossings by job): what `group_plan` gives."""
     placement: dict[str, dict[str, int]] = {profile.name: {} for profile in profiles}
     for link, _, on in crossed:
@@ -91,11 +115,12 @@ def _plan(
     except UsageError:
         return None
     stretch = 1 + ROOM + max(0.0, 1 - plan.worst)
-    first, *others = (
-        plan.shifts[each.name] * stretch + each.phases[0].start_s for each in profiles
-    )
-    period_s = plan.periods[profiles[0].name] * stretch
-    return plan.worst, tuple((each - first) % period_s for each in others)
+    time_shifts = []
+    for each in profiles:
+        period_s = plan.periods[each.name] * stretch
+        begins_s = plan.shifts[each.name] * stretch + each.phases[0].start_s
+        time_shifts.append(TimeShift(period_s, begins_s % period_s))
+    return plan.worst, tuple(time_shifts)
 
 
 def _profile(name: str, phases: Sequence[Phase], rates: Sequence[float]) -> Profile:

@@ -36,7 +36,8 @@ from mltcp_tools.lab.simulator.modelled import modelled, with_mechanisms
 from mltcp_tools.lab.simulator.schedules import ScheduledJob, iterations_of, simulate_bursts
 from mltcp_tools.lab.simulator.variants import simulate_variant
 
-_PLAIN = (
+_NETWORKS = ("circle", "leaf-spine", "rings", "pipeline", "experts", "two-way", "ring", "sharded")
+EXPERIMENTS = (
     "two-jobs",
     "four-jobs",
     "six-jobs",
@@ -44,10 +45,6 @@ _PLAIN = (
     "unequal-jobs",
     "different-periods",
     "lockstep",
-)
-_NETWORKS = ("circle", "leaf-spine", "rings", "pipeline", "experts", "two-way", "ring", "sharded")
-EXPERIMENTS = (
-    *_PLAIN,
     "many-flows",
     "stragglers",
     "incompatible",
@@ -228,7 +225,7 @@ def _case(
         name,
         variant.name,
         rule.name,
-        _mean(packets),
+        float(np.mean([each for _, found in packets for each in found])),
         float(np.mean(flows)),
         float(np.mean(bound)) if bound and variant.name != ALONE else None,
     )
@@ -242,10 +239,6 @@ def _packets(
         (task.name, [each["end"] - each["start"] for each in found["iterations"]])
         for task, found in simulate_variant(experiment, variant, repetition).documents
     ]
-
-
-def _mean(times: Iterable[tuple[str, Sequence[float]]]) -> float:
-    return float(np.mean([each for _, found in times for each in found]))
 
 
 def _bound_times(experiment: Experiment, tasks: Sequence[ClientTask]) -> list[float]:

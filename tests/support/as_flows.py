@@ -35,15 +35,6 @@ def flow_times(
         flow_job(experiment, task, repetition, number, isolated_s or {})
         for number, task in enumerate(tasks)
     ]
-    return run(experiment, jobs, rule)
-
-
-def links_of(experiment: Experiment) -> list[Link]:
-    """Return the links that jobs send over, then the same the other way."""
-    return [*(experiment.links.values() or [experiment.link])] * 2
-
-
-def run(experiment: Experiment, jobs: Sequence[FlowJob], rule: Rule) -> list[float]:
     links = links_of(experiment)
     simulator = FlowSimulator(
         [link.rate * PAYLOAD for link in links],
@@ -60,6 +51,11 @@ def run(experiment: Experiment, jobs: Sequence[FlowJob], rule: Rule) -> list[flo
         times += [stats.mean_s] * stats.done
         simulator.remove(done)
     return times
+
+
+def links_of(experiment: Experiment) -> list[Link]:
+    """Return the links that jobs send over, then the same the other way."""
+    return [*(experiment.links.values() or [experiment.link])] * 2
 
 
 def flow_job(

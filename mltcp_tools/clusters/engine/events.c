@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* What happens to a job: it computes, sends, and begins again. */
+/* What happens to a job: it computes, waits for its slot, sends, and begins again. */
 #include <math.h>
 #include "internal.h"
 
@@ -91,6 +91,18 @@ static void refill(struct flow *flow, uint32_t number, uint64_t now)
 	}
 }
 
+/* The instant at which a burst that is ready may begin. */
+static uint64_t take_slot(struct moment *moment, uint64_t ready)
+{
+	uint64_t period = moment->period, at;
+
+	if (ready > moment->due && ready - moment->due > moment->slack)
+		moment->due += (ready - moment->due + period - 1) / period * period;
+	at = ready > moment->due ? ready : moment->due;
+	moment->due += period;
+	return at;
+}
+
 void begin_phase(struct flow *flow, uint32_t number, uint64_t now)
 {
 	struct job *job = &flow->jobs[number];
@@ -99,6 +111,8 @@ void begin_phase(struct flow *flow, uint32_t number, uint64_t now)
 	uint64_t ready = now + spec->compute_ns[moment->row * spec->phases + moment->phase];
 
 	moment->state = COMPUTING;
+	if (!moment->phase && moment->period)
+		ready = take_slot(moment, ready);
 	set_at(flow, number, ready + (spec->bytes[moment->phase] ? spec->lag_ns : 0));
 }
 

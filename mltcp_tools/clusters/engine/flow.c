@@ -145,6 +145,16 @@ void flow_remove(struct flow *flow, uint32_t number)
 	push(&flow->free_jobs, number);
 }
 
+void flow_time_shifts(struct flow *flow, uint32_t number, uint64_t period_ns, uint64_t due_ns,
+		      uint64_t slack_ns)
+{
+	struct moment *moment = &flow->jobs[number].moment;
+
+	moment->period = period_ns;
+	moment->due = due_ns;
+	moment->slack = slack_ns;
+}
+
 /* Takes the job with the lowest number from those that are done, so that no order of ours shows. */
 static uint32_t take_ended(struct flow *flow)
 {

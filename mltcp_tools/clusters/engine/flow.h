@@ -58,6 +58,11 @@ void flow_free(struct flow *flow);
 uint32_t flow_add(struct flow *flow, const struct flow_job *job);
 void flow_remove(struct flow *flow, uint32_t job);
 
+/* Time shifts from the next iteration on: a burst begins in the first slot after it is ready, or at
+ * once where it is late by slack at most. The first slot is at due, one more each period (0: none). */
+void flow_time_shifts(struct flow *flow, uint32_t job, uint64_t period_ns, uint64_t due_ns,
+		      uint64_t slack_ns);
+
 /* Go on until then, or until a job is done: its number, or -1. */
 int64_t flow_run(struct flow *flow, uint64_t until_ns);
 uint64_t flow_now(const struct flow *flow);

@@ -20,6 +20,8 @@ struct moment {
 	uint64_t updated; /* when left was right */
 	uint64_t left; /* bytes to send */
 	uint64_t began; /* the iteration */
+	uint64_t due; /* its next slot */
+	uint64_t period, slack; /* of its time shifts, flow.h */
 	double rate;
 	uint32_t phase, row, burst, level;
 	enum state state;

@@ -165,6 +165,13 @@ class FlowSimulator:
         """Take a job away, done or not; its number may be given to another."""
         self._lib.flow_remove(self._flow, job)
 
+    def time_shifts(self, job: int, period_s: float, due_s: float, slack_s: float) -> None:
+        """Give the job time shifts from its next iteration on; a `period_s` of 0 removes them.
+
+        due_s: its first slot. slack_s: how late a burst may be and still take its slot.
+        """
+        self._lib.flow_time_shifts(self._flow, job, _ns(period_s), _ns(due_s), _ns(slack_s))
+
     def run(self, until_s: float) -> int | None:
         """Go on until then, or until a job is done: its number, or None."""
         done = int(self._lib.flow_run(self._flow, _ns(until_s)))

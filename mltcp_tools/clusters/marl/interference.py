@@ -79,7 +79,7 @@ def sample(workload: Workload, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Random jobs of the workload at random places, run together until each has had ITERATIONS:
     their features, and their slow-downs beside being alone there."""
     draw = np.random.default_rng(seed)
-    topology, rule = workload.topology, treatment(TREATMENT)
+    topology, rule = workload.topology, treatment(TREATMENT).rule
     engine = FlowSimulator(topology.rates_bps, rule, packets=topology.packets)
     free = topology.gpus_of.copy()
     rows, alone, numbers = [], [], []

@@ -168,7 +168,7 @@ def _conflict(
         phases_of(job.model, topology, dict(job.placement), number)
         for job, number in zip(jobs, numbers, strict=True)
     ]
-    plan = group_plan(topology, phases)
+    score, time_shifts = group_plan(topology, phases) or (None, ())
     others = [phase for own in phases[:-1] for phase in own]
     ends_s = [job.arrival_s + (job.took_s or 0.0) for job in jobs]
     found = Conflict(
@@ -178,8 +178,11 @@ def _conflict(
         workload.origin_s + sorted(ends_s)[-2],
         hours,
         _apart(topology, jobs[-1], numbers[-1], others, free),
-        None if plan is None else plan[0],
-        () if plan is None else plan[1],
+        score,
+        tuple(
+            (each.shift_s - time_shifts[0].shift_s) % time_shifts[0].period_s
+            for each in time_shifts[1:]
+        ),
     )
     return found, _experiment(topology, link, jobs, phases)
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mltcp_tools.base.errors import UsageError
+from mltcp_tools.clusters.policies.cassini import Cassini
 from mltcp_tools.clusters.policies.orders import Fifo, Replay
 from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.view import Policy
 
 POLICIES: Mapping[str, Callable[[int], Policy]] = {
     "fifo": lambda seed: Fifo("fifo"),
+    "cassini": Cassini,
     "replay": lambda seed: Replay(),
     "elastic": lambda seed: Elastic(),
 }

@@ -55,6 +55,19 @@ def test_mltcp_separates_bursts_that_fit_next_to_each_other() -> None:
         assert (new.sum_s - old.sum_s) / (new.done - old.done) == pytest.approx(0.25)
 
 
+def test_a_job_with_time_shifts_waits_for_them() -> None:
+    simulator = FlowSimulator([GBIT], FAIR)
+    for due_s in (0.1, 0.2):
+        number = simulator.add(job(0.1, 12_500_000, {0: 1.0}))
+        simulator.time_shifts(number, 0.25, due_s, 0.01)
+    # The first bursts collide until 0.3 s; the next slots are at 0.45 and 0.6 s.
+    for count in range(1, 18):
+        for number, end_s in ((1, 0.3), (0, 0.45)):
+            for at_s, done in ((-1e-6, count), (1e-6, count + 1)):
+                assert simulator.run(end_s + 0.25 * count + at_s) is None
+                assert simulator.stats(number).done == done
+
+
 def random_jobs(seed: int, links: int) -> list[FlowJob]:
     """Jobs of a few kinds over some links, the last of them over a link of its own."""
     draw = np.random.default_rng(seed)
@@ -90,6 +103,8 @@ def test_looking_at_jobs_changes_nothing(seed: int, rule: Rule) -> None:
     for step_s in (0.0, 7.7):
         simulator = FlowSimulator([GBIT] * 5, rule, packets=[200.0] * 5)
         numbers = [simulator.add(each) for each in random_jobs(seed, 4)]
+        for number in numbers[4::5]:
+            simulator.time_shifts(number, 0.6, 0.0, 0.03)
         for until_s in (*np.arange(7.0, 130.0, step_s or 130.0), 130.0):
             assert simulator.run(until_s) is None
             assert simulator.stats(numbers[0]).done < 2000

@@ -50,7 +50,7 @@ def run(workload: Workload, name: str) -> tuple[Outcome, Watched]:
     return ClusterSimulator(workload, watched, treatment("fair")).run(), watched
 
 
-@pytest.mark.parametrize("name", ["fifo", "replay"])
+@pytest.mark.parametrize("name", ["fifo", "cassini", "replay"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_jobs_keep_their_shapes_in_a_fragmented_cluster(name: str, seed: int) -> None:
     draw = np.random.default_rng(seed)
