@@ -230,14 +230,13 @@ struct mltcp_sock *mltcp_flow_find(const struct sock *sk);
 /* The flows of one namespace. */
 u32 mltcp_flow_count(const struct mltcp_net *mn);
 /* Is handed a flow, under the lock of a part; false: there is no room for it. */
-typedef bool mltcp_tell_flow(void *to, const struct mltcp_flow_record *record);
+typedef bool mltcp_tell_flow(void *to, const struct mltcp_sock *ms);
 /*
  * Tell of the flows behind the place, until there is no room (false), and set the place to the last
  * one told. Flows that are there all the time are told once, whatever comes and goes between calls.
  */
 bool mltcp_flows_tell(struct mltcp_net *mn, struct mltcp_place *at, mltcp_tell_flow *tell,
 		      void *to);
-void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event);
 
 /* mltcp_paths.c */
 /* Where the flows of the socket's path, or those of a job there, keep what they share, and the key. */
@@ -295,8 +294,10 @@ extern const struct nla_policy mltcp_params_policy[MLTCP_P_COUNT];
 int mltcp_get_params(const struct nlattr *nested, struct mltcp_params *params,
 		     struct netlink_ext_ack *extack);
 int mltcp_put_job(struct sk_buff *skb, u32 id, const struct mltcp_job *job);
-int mltcp_put_flow(struct sk_buff *skb, const struct mltcp_flow_record *record);
-int mltcp_put_event(struct sk_buff *skb, const struct mltcp_event *event);
+/* A flow in the table, as it is now. */
+int mltcp_put_flow(struct sk_buff *skb, const struct mltcp_sock *ms);
+/* The iteration that a flow of a locked socket has ended. */
+int mltcp_put_iteration(struct sk_buff *skb, const struct mltcp_sock *ms);
 int mltcp_put_rule(struct sk_buff *skb, const struct mltcp_rule_record *record);
 
 /* mltcp_reports.c */

@@ -72,69 +72,102 @@ int mltcp_put_rule(struct sk_buff *skb, const struct mltcp_rule_record *record)
 	return 0;
 }
 
-/* Both ends of a connection. The attributes have the same numbers in all that has them. */
-static int put_ends(struct sk_buff *skb, const u8 local[16], u16 local_port, const u8 remote[16],
-		    u16 remote_port)
+#if IS_ENABLED(CONFIG_IPV6)
+#define local_v6(sk) (&(sk)->sk_v6_rcv_saddr)
+#define remote_v6(sk) (&(sk)->sk_v6_daddr)
+#else
+#define local_v6(sk) NULL
+#define remote_v6(sk) NULL
+#endif
+
+static int put_address(struct sk_buff *skb, int type, const struct sock *sk, __be32 v4,
+		       const struct in6_addr *v6)
 {
-	return nla_put(skb, MLTCP_F_LOCAL_ADDR, 16, local) ||
-	       nla_put(skb, MLTCP_F_REMOTE_ADDR, 16, remote) ||
-	       nla_put_u16(skb, MLTCP_F_LOCAL_PORT, local_port) ||
-	       nla_put_u16(skb, MLTCP_F_REMOTE_PORT, remote_port);
+	struct in6_addr mapped;
+
+	if (IS_ENABLED(CONFIG_IPV6) && sk->sk_family == AF_INET6)
+		return nla_put(skb, type, sizeof(*v6), v6);
+	ipv6_addr_set_v4mapped(v4, &mapped);
+	return nla_put(skb, type, sizeof(mapped), &mapped);
 }
 
-int mltcp_put_flow(struct sk_buff *skb, const struct mltcp_flow_record *record)
+/* Which connection it is. The attributes have the same numbers in all that has them. */
+static int put_connection(struct sk_buff *skb, const struct sock *sk)
 {
-	const struct mltcp_flow *flow = &record->flow;
-	struct nlattr *nest = nla_nest_start(skb, MLTCP_A_FLOW);
+	u32 cookie[2];
 
-	if (!nest || put_u64(skb, MLTCP_F_COOKIE, record->cookie) ||
-	    put_ends(skb, record->local_addr, record->local_port, record->remote_addr,
-		     record->remote_port) ||
-	    nla_put_u32(skb, MLTCP_F_NETNS, record->netns) ||
-	    nla_put_u32(skb, MLTCP_F_JOB, record->tagged_job) ||
-	    nla_put_u32(skb, MLTCP_F_CWND, record->snd_cwnd) ||
-	    nla_put_u32(skb, MLTCP_F_SSTHRESH, record->snd_ssthresh) ||
-	    nla_put_u8(skb, MLTCP_F_STATE, record->state) ||
-	    nla_put_string(skb, MLTCP_F_CA_NAME, record->ca_name) ||
-	    nla_put_u32(skb, MLTCP_F_ITERATION, flow->iteration) ||
-	    put_u64(skb, MLTCP_F_SENT_BYTES, mltcp_sent(flow)) ||
-	    nla_put_u32(skb, MLTCP_F_RATIO, flow->ratio) ||
-	    put_u64(skb, MLTCP_F_LEARNED_BYTES, (u64)flow->total_kib << MLTCP_KIB_SHIFT) ||
-	    nla_put_u32(skb, MLTCP_F_LEARNED_GAP_US, flow->gap_us) ||
+	sock_diag_save_cookie((struct sock *)sk, cookie);
+	return put_u64(skb, MLTCP_F_COOKIE, cookie[0] | (u64)cookie[1] << 32) ||
+	       put_address(skb, MLTCP_F_LOCAL_ADDR, sk, sk->sk_rcv_saddr, local_v6(sk)) ||
+	       put_address(skb, MLTCP_F_REMOTE_ADDR, sk, sk->sk_daddr, remote_v6(sk)) ||
+	       nla_put_u16(skb, MLTCP_F_LOCAL_PORT, ntohs(inet_sk(sk)->inet_sport)) ||
+	       nla_put_u16(skb, MLTCP_F_REMOTE_PORT, ntohs(sk->sk_dport));
+}
+
+static u32 tagged_job(const struct mltcp_sock *ms)
+{
+	const struct mltcp_job_ref *job;
+	u32 id;
+
+	rcu_read_lock();
+	job = rcu_dereference(ms->job);
+	id = job ? job->id : 0;
+	rcu_read_unlock();
+	return id;
+}
+
+int mltcp_put_flow(struct sk_buff *skb, const struct mltcp_sock *ms)
+{
+	const struct mltcp_flow flow = data_race(ms->flow); /* may be a moment of two ACKs */
+	struct nlattr *nest = nla_nest_start(skb, MLTCP_A_FLOW);
+	const struct sock *sk = ms->sk;
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	if (!nest || put_connection(skb, sk) ||
+	    nla_put_u32(skb, MLTCP_F_NETNS, sock_net(sk)->ns.inum) ||
+	    nla_put_u32(skb, MLTCP_F_JOB, tagged_job(ms)) ||
+	    nla_put_u32(skb, MLTCP_F_CWND, tcp_snd_cwnd(tp)) ||
+	    nla_put_u32(skb, MLTCP_F_SSTHRESH, tp->snd_ssthresh) ||
+	    nla_put_u8(skb, MLTCP_F_STATE, sk->sk_state) ||
+	    nla_put_string(skb, MLTCP_F_CA_NAME, inet_csk(sk)->icsk_ca_ops->name) ||
+	    nla_put_u32(skb, MLTCP_F_ITERATION, flow.iteration) ||
+	    put_u64(skb, MLTCP_F_SENT_BYTES, mltcp_sent(&flow)) ||
+	    nla_put_u32(skb, MLTCP_F_RATIO, flow.ratio) ||
+	    put_u64(skb, MLTCP_F_LEARNED_BYTES, (u64)flow.total_kib << MLTCP_KIB_SHIFT) ||
+	    nla_put_u32(skb, MLTCP_F_LEARNED_GAP_US, flow.gap_us) ||
 	    nla_put_u32(skb, MLTCP_F_CONFIDENCE,
-			flow->confidence * MLTCP_ONE / MLTCP_CONFIDENCE_MAX) ||
-	    nla_put_u32(skb, MLTCP_F_GAIN, flow->gain) ||
-	    nla_put_u8(skb, MLTCP_F_ACTIVE, flow->active) ||
-	    nla_put_u32(skb, MLTCP_F_SRTT_US, flow->srtt_us) ||
+			flow.confidence * MLTCP_ONE / MLTCP_CONFIDENCE_MAX) ||
+	    nla_put_u32(skb, MLTCP_F_GAIN, flow.gain) ||
+	    nla_put_u8(skb, MLTCP_F_ACTIVE, flow.active) ||
+	    nla_put_u32(skb, MLTCP_F_SRTT_US, tp->srtt_us >> 3) ||
 	    nla_put_u32(skb, MLTCP_F_RETRANSMITS,
-			flow->iteration ? flow->retransmits - flow->start_retransmits : 0) ||
-	    nla_put_u32(skb, MLTCP_F_QUEUE_US, flow->delay.queue_us) ||
-	    nla_put_u32(skb, MLTCP_F_FULL_QUEUE_US, flow->delay.full_us) ||
-	    nla_put_u32(skb, MLTCP_F_ACKS, flow->acks) ||
-	    nla_put_u32(skb, MLTCP_F_LOSSES, flow->losses) ||
-	    nla_put_u32(skb, MLTCP_F_YIELDS, flow->yields) ||
-	    nla_put_u8(skb, MLTCP_F_BIDIRECTIONAL, !!(flow->flags & MLTCP_ANY_BIDIRECTIONAL)))
+			flow.iteration ? tp->total_retrans - flow.start_retransmits : 0) ||
+	    nla_put_u32(skb, MLTCP_F_QUEUE_US, flow.delay.queue_us) ||
+	    nla_put_u32(skb, MLTCP_F_FULL_QUEUE_US, flow.delay.full_us) ||
+	    nla_put_u32(skb, MLTCP_F_ACKS, flow.acks) ||
+	    nla_put_u32(skb, MLTCP_F_LOSSES, flow.losses) ||
+	    nla_put_u32(skb, MLTCP_F_YIELDS, flow.yields) ||
+	    nla_put_u8(skb, MLTCP_F_BIDIRECTIONAL, !!(flow.flags & MLTCP_ANY_BIDIRECTIONAL)))
 		return -EMSGSIZE;
 	nla_nest_end(skb, nest);
 	return 0;
 }
 
-int mltcp_put_event(struct sk_buff *skb, const struct mltcp_event *event)
+int mltcp_put_iteration(struct sk_buff *skb, const struct mltcp_sock *ms)
 {
 	struct nlattr *nest = nla_nest_start(skb, MLTCP_A_ITERATION);
+	const struct mltcp_flow *flow = &ms->flow;
 
-	if (!nest || put_u64(skb, MLTCP_I_COOKIE, event->cookie) ||
-	    put_ends(skb, event->local_addr, event->local_port, event->remote_addr,
-		     event->remote_port) ||
-	    put_u64(skb, MLTCP_I_FIRST_ACK_NS, event->first_ack_ns) ||
-	    put_u64(skb, MLTCP_I_LAST_ACK_NS, event->last_ack_ns) ||
-	    put_u64(skb, MLTCP_I_BYTES, event->bytes) ||
-	    nla_put_u32(skb, MLTCP_I_JOB, event->job) ||
-	    nla_put_u32(skb, MLTCP_I_ITERATION, event->iteration) ||
-	    nla_put_u32(skb, MLTCP_I_RETRANSMITS, event->retransmits) ||
-	    nla_put_u32(skb, MLTCP_I_SRTT_US, event->srtt_us) ||
-	    nla_put_u32(skb, MLTCP_I_CWND, event->cwnd) ||
-	    nla_put_u32(skb, MLTCP_I_RATIO, event->ratio))
+	if (!nest || put_connection(skb, ms->sk) ||
+	    put_u64(skb, MLTCP_I_FIRST_ACK_NS, flow->start_ns) ||
+	    put_u64(skb, MLTCP_I_LAST_ACK_NS, flow->last_ns) ||
+	    put_u64(skb, MLTCP_I_BYTES, mltcp_sent(flow)) ||
+	    nla_put_u32(skb, MLTCP_I_JOB, flow->job) ||
+	    nla_put_u32(skb, MLTCP_I_ITERATION, flow->iteration) ||
+	    nla_put_u32(skb, MLTCP_I_RETRANSMITS, flow->retransmits - flow->start_retransmits) ||
+	    nla_put_u32(skb, MLTCP_I_SRTT_US, flow->srtt_us) ||
+	    nla_put_u32(skb, MLTCP_I_CWND, flow->cwnd) ||
+	    nla_put_u32(skb, MLTCP_I_RATIO, flow->ratio))
 		return -EMSGSIZE;
 	nla_nest_end(skb, nest);
 	return 0;

@@ -367,16 +367,6 @@ static void mltcp_in_ack_event(struct sock *sk, u32 flags)
 		base->in_ack_event(sk, flags);
 }
 
-static u32 mltcp_sndbuf_expand(struct sock *sk)
-{
-	struct mltcp_sock *ms;
-	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
-
-	if (base && base->sndbuf_expand)
-		return base->sndbuf_expand(sk);
-	return 2; /* what the kernel takes where there is no such operation */
-}
-
 /*
  * For `ss -i`. Called without the socket's lock, while the socket may be taking another
  * congestion control, so the private area isn't ours to trust here.
@@ -408,7 +398,7 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 
 /*
  * A variant has no optional ones but those of its base. No base sizes its bursts (min_tso_segs,
- * which kernels with BBRv3's patch lack).
+ * which kernels with BBRv3's patch lack) or its buffer (sndbuf_expand).
  */
 const struct tcp_congestion_ops mltcp_cc_ops = {
 	.init = mltcp_init,
@@ -423,7 +413,6 @@ const struct tcp_congestion_ops mltcp_cc_ops = {
 	.cwnd_event_tx_start = mltcp_cwnd_event_tx_start,
 #endif
 	.in_ack_event = mltcp_in_ack_event,
-	.sndbuf_expand = mltcp_sndbuf_expand,
 	.get_info = mltcp_get_info,
 	.owner = THIS_MODULE,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * MLTCP: what is told of an iteration that has ended, the same from the module and from BPF. The
- * socket's cookie, namespace and addresses are the host's to add.
+ * MLTCP: what BPF tells of an iteration that has ended, as mltcp_put_iteration() of the module does. The
+ * socket's cookie, namespace and addresses come besides.
  */
 #ifndef MLTCP_EVENT_H
 #define MLTCP_EVENT_H

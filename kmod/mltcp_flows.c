@@ -6,39 +6,8 @@
  */
 #include <linux/hash.h>
 #include "mltcp.h"
-#include "mltcp_event.h"
 
 static struct kmem_cache *mltcp_cache;
-
-static void copy_address(u8 to[16], const struct sock *sk, __be32 v4, const struct in6_addr *v6)
-{
-	struct in6_addr address;
-
-#if IS_ENABLED(CONFIG_IPV6)
-	if (sk->sk_family == AF_INET6) {
-		memcpy(to, v6, sizeof(*v6));
-		return;
-	}
-#endif
-	ipv6_addr_set_v4mapped(v4, &address);
-	memcpy(to, &address, sizeof(address));
-}
-
-#if IS_ENABLED(CONFIG_IPV6)
-#define local_v6(sk) (&(sk)->sk_v6_rcv_saddr)
-#define remote_v6(sk) (&(sk)->sk_v6_daddr)
-#else
-#define local_v6(sk) NULL
-#define remote_v6(sk) NULL
-#endif
-
-static u64 socket_cookie(const struct sock *sk)
-{
-	u32 halves[2];
-
-	sock_diag_save_cookie((struct sock *)sk, halves);
-	return halves[0] | (u64)halves[1] << 32;
-}
 
 /* Which of all lists of its namespace the socket's flow belongs to. */
 static u32 list_of(const struct sock *sk)
@@ -155,31 +124,6 @@ u32 mltcp_flow_count(const struct mltcp_net *mn)
 	return count;
 }
 
-static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *record)
-{
-	const struct sock *sk = ms->sk;
-	const struct tcp_sock *tp = tcp_sk(sk);
-	const struct mltcp_job_ref *job;
-
-	memset(record, 0, sizeof(*record));
-	record->cookie = socket_cookie(sk);
-	record->netns = sock_net(sk)->ns.inum;
-	rcu_read_lock();
-	job = rcu_dereference(ms->job);
-	record->tagged_job = job ? job->id : 0;
-	rcu_read_unlock();
-	record->snd_cwnd = tcp_snd_cwnd(tp);
-	record->snd_ssthresh = tp->snd_ssthresh;
-	copy_address(record->local_addr, sk, sk->sk_rcv_saddr, local_v6(sk));
-	copy_address(record->remote_addr, sk, sk->sk_daddr, remote_v6(sk));
-	record->local_port = ntohs(inet_sk(sk)->inet_sport);
-	record->remote_port = ntohs(sk->sk_dport);
-	record->state = sk->sk_state;
-	strscpy(record->ca_name, inet_csk(sk)->icsk_ca_ops->name, sizeof(record->ca_name));
-	record->flow = data_race(ms->flow); /* may be a moment of two ACKs */
-	mltcp_note(&record->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
-}
-
 /*
  * Tell of the list's flows behind the place, with the lock held, and set the place to each that was
  * told; false: there was no room for one. A flow whose base wrote over our part of the socket is the
@@ -187,15 +131,13 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
  */
 static bool tell_list(const struct hlist_head *list, u64 *number, mltcp_tell_flow *tell, void *to)
 {
-	struct mltcp_flow_record record;
 	struct mltcp_sock *ms;
 
 	hlist_for_each_entry (ms, list, node) {
 		if ((*number && ms->number >= *number) || mltcp_state(ms->sk) != ms)
 			continue;
-		/* The socket isn't locked: a record may be torn, but what it points to stays. */
-		describe(ms, &record);
-		if (!tell(to, &record))
+		/* The socket isn't locked: what is told may be torn, but what it points to stays. */
+		if (!tell(to, ms))
 			return false;
 		*number = ms->number;
 	}
@@ -220,21 +162,6 @@ bool mltcp_flows_tell(struct mltcp_net *mn, struct mltcp_place *at, mltcp_tell_f
 			break;
 	}
 	return told;
-}
-
-void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event)
-{
-	const struct mltcp_flow *flow = &ms->flow;
-	const struct sock *sk = ms->sk;
-
-	memset(event, 0, sizeof(*event));
-	event->cookie = socket_cookie(sk);
-	event->netns = sock_net(sk)->ns.inum;
-	mltcp_describe_iteration(event, flow);
-	copy_address(event->local_addr, sk, sk->sk_rcv_saddr, local_v6(sk));
-	copy_address(event->remote_addr, sk, sk->sk_daddr, remote_v6(sk));
-	event->local_port = ntohs(inet_sk(sk)->inet_sport);
-	event->remote_port = ntohs(sk->sk_dport);
 }
 
 void mltcp_flows_net_init(struct mltcp_net *mn)

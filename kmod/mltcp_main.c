@@ -64,44 +64,31 @@ static int get_thousandths(char *buffer, const struct kernel_param *kp)
 static const struct kernel_param_ops gain_ops = {.set = set_gain, .get = get_thousandths};
 static const struct kernel_param_ops share_ops = {.set = set_share, .get = get_thousandths};
 
-static int set_gap(const char *text, const struct kernel_param *kp)
+static int set_below(const char *text, const struct kernel_param *kp, u64 max)
 {
-	unsigned long long us;
-	int err = kstrtoull(text, 0, &us);
+	u64 value;
+	int err = kstrtou64(text, 0, &value);
 
 	if (err)
 		return err;
-	if (us > MLTCP_GAP_MAX_NS / NSEC_PER_USEC)
+	if (value > max)
 		return -ERANGE;
-	WRITE_ONCE(*(u64 *)kp->arg, us * NSEC_PER_USEC);
+	WRITE_ONCE(*(u64 *)kp->arg, value);
 	return 0;
 }
 
-static int get_gap(char *buffer, const struct kernel_param *kp)
+static int set_gap(const char *text, const struct kernel_param *kp)
 {
-	return sysfs_emit(buffer, "%llu\n", div_u64(READ_ONCE(*(u64 *)kp->arg), NSEC_PER_USEC));
+	return set_below(text, kp, MLTCP_GAP_MAX_NS);
 }
 
 static int set_total(const char *text, const struct kernel_param *kp)
 {
-	unsigned long long bytes;
-	int err = kstrtoull(text, 0, &bytes);
-
-	if (err)
-		return err;
-	if (bytes > MLTCP_TOTAL_MAX)
-		return -ERANGE;
-	WRITE_ONCE(*(u64 *)kp->arg, bytes);
-	return 0;
+	return set_below(text, kp, MLTCP_TOTAL_MAX);
 }
 
-static int get_total(char *buffer, const struct kernel_param *kp)
-{
-	return sysfs_emit(buffer, "%llu\n", READ_ONCE(*(u64 *)kp->arg));
-}
-
-static const struct kernel_param_ops gap_ops = {.set = set_gap, .get = get_gap};
-static const struct kernel_param_ops total_ops = {.set = set_total, .get = get_total};
+static const struct kernel_param_ops gap_ops = {.set = set_gap, .get = param_get_ullong};
+static const struct kernel_param_ops total_ops = {.set = set_total, .get = param_get_ullong};
 
 module_param_cb(slope, &gain_ops, &mltcp_defaults.slope, 0644);
 MODULE_PARM_DESC(slope, "slope of F for flows without a job, thousandths, 0 to 8000 (1750)");
@@ -113,24 +100,12 @@ module_param_cb(yield_max, &share_ops, &mltcp_defaults.yield_max, 0644);
 MODULE_PARM_DESC(yield_max, "the same at ratio 1, thousandths (1000)");
 module_param_cb(burst_bytes, &total_ops, &mltcp_defaults.burst_bytes, 0644);
 MODULE_PARM_DESC(burst_bytes, "bytes per iteration of a flow without a job; 0: learned (0)");
-module_param_cb(gap_us, &gap_ops, &mltcp_defaults.gap_ns, 0644);
-MODULE_PARM_DESC(gap_us, "microseconds without an ACK that end an iteration; 0: learned (0)");
+module_param_cb(gap_ns, &gap_ops, &mltcp_defaults.gap_ns, 0644);
+MODULE_PARM_DESC(gap_ns, "nanoseconds without an ACK that end an iteration; 0: learned (0)");
 
 unsigned int mltcp_enabled = 1;
 
-static int set_enabled(const char *text, const struct kernel_param *kp)
-{
-	bool value;
-	int err = kstrtobool(text, &value);
-
-	if (!err)
-		WRITE_ONCE(mltcp_enabled, value);
-	return err;
-}
-
-static const struct kernel_param_ops enabled_ops = {.set = set_enabled, .get = param_get_uint};
-
-module_param_cb(enabled, &enabled_ops, &mltcp_enabled, 0644);
+module_param_named(enabled, mltcp_enabled, uint, 0644);
 MODULE_PARM_DESC(enabled, "0: every flow is its base from its next decision on (1)");
 
 static int __init mltcp_module_init(void)

@@ -19,44 +19,36 @@ struct mltcp_net *mltcp_net_from(u32 *id)
 	return mn;
 }
 
-/* Octets and packets, that came and that were sent. */
-struct traffic {
-	u64 in_octets, in_packets, out_octets, out_packets;
-};
-
-static void add_of_cpu(struct traffic *sum, void __percpu *mib, int cpu)
+static u64 of_all_cpus(void __percpu *mib, int field)
 {
-	/* 32-bit machines read these under a lock of the CPU's, whose counters are 64 bits all the same. */
+	/* 32-bit machines read the counters, of 64 bits all the same, under a lock of the CPU's. */
 	const size_t lock = offsetof(struct ipstats_mib, syncp);
-
-	sum->in_octets += snmp_get_cpu_field64(mib, cpu, IPSTATS_MIB_INOCTETS, lock);
-	sum->in_packets += snmp_get_cpu_field64(mib, cpu, IPSTATS_MIB_INPKTS, lock);
-	sum->out_octets += snmp_get_cpu_field64(mib, cpu, IPSTATS_MIB_OUTOCTETS, lock);
-	sum->out_packets += snmp_get_cpu_field64(mib, cpu, OUT_PACKETS, lock);
-}
-
-/* By the counters of IP. What comes by loopback was sent by it, so one count serves both. */
-static struct traffic count_traffic(const struct net *net)
-{
-	void __percpu *v6 = NULL;
-	struct traffic sum = {};
-	u64 packets, octets;
+	u64 sum = 0;
 	int cpu;
 
-#if IS_ENABLED(CONFIG_IPV6)
-	v6 = net->mib.ipv6_statistics; /* NULL without the module ipv6 */
-#endif
-	for_each_possible_cpu (cpu) {
-		add_of_cpu(&sum, net->mib.ip_statistics, cpu);
-		if (v6)
-			add_of_cpu(&sum, v6, cpu);
-	}
-	dev_lstats_read(net->loopback_dev, &packets, &octets);
-	sum.in_octets -= octets;
-	sum.in_packets -= packets;
-	sum.out_octets -= octets;
-	sum.out_packets -= packets;
+	for_each_possible_cpu (cpu)
+		sum += snmp_get_cpu_field64(mib, cpu, field, lock);
 	return sum;
+}
+
+/*
+ * What IP has counted but loopback's, see mltcp_host_kib(). What comes by loopback was sent by it, so one
+ * count serves both ways.
+ */
+static u64 count_kib(const struct net *net, int octets_at, int packets_at)
+{
+	u64 octets = of_all_cpus(net->mib.ip_statistics, octets_at);
+	u64 packets = of_all_cpus(net->mib.ip_statistics, packets_at);
+	u64 looped_octets, looped_packets;
+
+#if IS_ENABLED(CONFIG_IPV6)
+	if (net->mib.ipv6_statistics) { /* not without the module ipv6 */
+		octets += of_all_cpus(net->mib.ipv6_statistics, octets_at);
+		packets += of_all_cpus(net->mib.ipv6_statistics, packets_at);
+	}
+#endif
+	dev_lstats_read(net->loopback_dev, &looped_packets, &looped_octets);
+	return mltcp_host_kib(octets - looped_octets, packets - looped_packets);
 }
 
 /*
@@ -67,7 +59,6 @@ static struct traffic count_traffic(const struct net *net)
 struct mltcp_host mltcp_net_host(const struct net *net, u64 now)
 {
 	struct mltcp_net *mn;
-	struct traffic sum;
 	s64 counted_ns;
 	u64 host;
 
@@ -79,9 +70,8 @@ struct mltcp_host mltcp_net_host(const struct net *net, u64 now)
 	    !atomic64_try_cmpxchg(&mn->counted_ns, &counted_ns, now)) {
 		host = atomic64_read(&mn->host);
 	} else {
-		sum = count_traffic(net);
-		host = mltcp_host_kib(sum.in_octets, sum.in_packets) |
-		       (u64)mltcp_host_kib(sum.out_octets, sum.out_packets) << 32;
+		host = count_kib(net, IPSTATS_MIB_INOCTETS, IPSTATS_MIB_INPKTS) |
+		       count_kib(net, IPSTATS_MIB_OUTOCTETS, OUT_PACKETS) << 32;
 		atomic64_set(&mn->host, host);
 	}
 	return (struct mltcp_host){.rx_kib = (u32)host, .tx_kib = host >> 32};

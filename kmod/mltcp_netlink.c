@@ -121,11 +121,9 @@ static int mltcp_nl_job_set(struct sk_buff *request, struct genl_info *info)
 	bool trusted;
 	int err;
 
-	if (!has(info, MLTCP_A_JOB_ID, "the job's id is missing"))
-		return -EINVAL;
-	if (!has(info, MLTCP_A_JOB_NAME, "the job's name is missing"))
-		return -EINVAL;
-	if (!has(info, MLTCP_A_JOB_PARAMS, "the job's parameters are missing"))
+	if (!has(info, MLTCP_A_JOB_ID, "the job's id is missing") ||
+	    !has(info, MLTCP_A_JOB_NAME, "the job's name is missing") ||
+	    !has(info, MLTCP_A_JOB_PARAMS, "the job's parameters are missing"))
 		return -EINVAL;
 	err = mltcp_get_params(info->attrs[MLTCP_A_JOB_PARAMS], &job.params, info->extack);
 	if (err)
@@ -264,9 +262,8 @@ static struct mltcp_job_ref *job_to_give(struct genl_info *info)
 {
 	struct mltcp_job_ref *job;
 
-	if (!has(info, MLTCP_A_FD, "the descriptor is missing"))
-		return ERR_PTR(-EINVAL);
-	if (!has(info, MLTCP_A_JOB_ID, "the job's id is missing"))
+	if (!has(info, MLTCP_A_FD, "the descriptor is missing") ||
+	    !has(info, MLTCP_A_JOB_ID, "the job's id is missing"))
 		return ERR_PTR(-EINVAL);
 	job = mltcp_job_get(genl_info_net(info), nla_get_u32(info->attrs[MLTCP_A_JOB_ID]));
 	if (!job) {
@@ -373,12 +370,12 @@ static int mltcp_nl_flow_dump_start(struct netlink_callback *cb)
 	return 0;
 }
 
-static bool tell_flow(void *to, const struct mltcp_flow_record *record)
+static bool tell_flow(void *to, const struct mltcp_sock *ms)
 {
 	struct part *part = to;
 	void *header = begin(part);
 
-	return end(part, header, !header || mltcp_put_flow(part->skb, record));
+	return end(part, header, !header || mltcp_put_flow(part->skb, ms));
 }
 
 static int mltcp_nl_flow_dump(struct sk_buff *skb, struct netlink_callback *cb)
@@ -451,13 +448,11 @@ static const struct genl_ops mltcp_ops[] = {
 		.policy = no_policy,
 		.maxattr = ARRAY_SIZE(no_policy) - 1,
 	},
-	/* Cgroups are of the whole host, and so are these: GENL_ADMIN_PERM, not the namespace's. */
 	{
 		.cmd = MLTCP_CMD_RULE_SET,
 		.doit = mltcp_nl_rule_set,
 		.policy = rule_set_policy,
 		.maxattr = ARRAY_SIZE(rule_set_policy) - 1,
-		.flags = GENL_ADMIN_PERM,
 	},
 	{
 		.cmd = MLTCP_CMD_RULE_GET,
@@ -465,14 +460,12 @@ static const struct genl_ops mltcp_ops[] = {
 		.dumpit = mltcp_nl_rule_dump,
 		.policy = no_policy,
 		.maxattr = ARRAY_SIZE(no_policy) - 1,
-		.flags = GENL_ADMIN_PERM,
 	},
 	{
 		.cmd = MLTCP_CMD_RULE_DEL,
 		.doit = mltcp_nl_rule_del,
 		.policy = rule_policy,
 		.maxattr = ARRAY_SIZE(rule_policy) - 1,
-		.flags = GENL_ADMIN_PERM,
 	},
 };
 

@@ -41,18 +41,16 @@ struct genl_family mltcp_family __ro_after_init = {
  */
 static void tell_listeners(struct net *net, const struct mltcp_sock *ms)
 {
-	struct mltcp_event event;
 	struct sk_buff *skb;
 	void *header;
 
 	if (!check_net(net) || !genl_has_listeners(&mltcp_family, net, GROUP_ITERATIONS))
 		return;
-	mltcp_flow_event(ms, &event);
 	skb = genlmsg_new(EVENT_BYTES, GFP_ATOMIC);
 	if (!skb)
 		goto dropped;
 	header = genlmsg_put(skb, 0, 0, &mltcp_family, 0, MLTCP_CMD_ITERATION);
-	if (!header || mltcp_put_event(skb, &event)) {
+	if (!header || mltcp_put_iteration(skb, ms)) {
 		nlmsg_free(skb);
 		goto dropped;
 	}

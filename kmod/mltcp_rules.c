@@ -126,15 +126,6 @@ struct mltcp_job_ref *mltcp_rules_job(const struct sock *sk)
 	return job;
 }
 
-/* With the lock held, of the present rule for the cgroup, which may be NULL. */
-static int may_add(const struct mltcp_rule *old, struct netlink_ext_ack *extack)
-{
-	if (old || rule_count < MLTCP_RULES_MAX)
-		return 0;
-	NL_SET_ERR_MSG(extack, "the table of rules is full");
-	return -ENOSPC;
-}
-
 int mltcp_rule_set(int fd, struct mltcp_job_ref *job, const struct mltcp_rule_ports *ports,
 		   const struct net *net, u32 portid, struct netlink_ext_ack *extack)
 {
@@ -160,9 +151,11 @@ int mltcp_rule_set(int fd, struct mltcp_job_ref *job, const struct mltcp_rule_po
 	mutex_lock(&rule_lock);
 	drop_some(NULL, 0);
 	old = find(rule->id);
-	err = may_add(old, extack);
-	if (err)
+	if (!old && rule_count >= MLTCP_RULES_MAX) {
+		NL_SET_ERR_MSG(extack, "the table of rules is full");
+		err = -ENOSPC;
 		goto unlock;
+	}
 	if (old)
 		drop(old);
 	rule->number = ++rules_added;

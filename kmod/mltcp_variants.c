@@ -62,18 +62,28 @@ static void __init wrap(struct mltcp_variant *variant)
 	*ops = mltcp_cc_ops;
 	if (!base->in_ack_event)
 		ops->in_ack_event = NULL;
-	if (!base->sndbuf_expand)
-		ops->sndbuf_expand = NULL;
 	if (!base->get_info)
 		ops->get_info = NULL;
 	strscpy(ops->name, variant->name, sizeof(ops->name));
 	ops->flags = variant->flags | (base->flags & ~TCP_CONG_NON_RESTRICTED);
 }
 
+/* Why no variant can be built on these operations; NULL: one can. */
+static const char *__init unfit(const struct tcp_congestion_ops *base)
+{
+	if (!base->cong_avoid || base->cong_control)
+		return "it does without cong_avoid";
+	if (base->flags & TCP_CONG_NEEDS_ECN && !mltcp_variants->holder)
+		return "its connections without ECN need mltcp";
+	if (base->owner == BPF_MODULE_OWNER)
+		return "it is an eBPF program here";
+	return NULL;
+}
+
 static int __init add(struct mltcp_variant *variant)
 {
 	struct socket *holder = hold_base(variant->base_name);
-	const struct tcp_congestion_ops *base;
+	const char *why;
 	int err;
 
 	if (IS_ERR(holder)) {
@@ -81,24 +91,13 @@ static int __init add(struct mltcp_variant *variant)
 			PTR_ERR(holder));
 		return PTR_ERR(holder);
 	}
-	base = inet_csk(holder->sk)->icsk_ca_ops;
-	if (!base->cong_avoid || base->cong_control) {
-		pr_warn("no %s: %s does without cong_avoid\n", variant->name, variant->base_name);
+	variant->base = inet_csk(holder->sk)->icsk_ca_ops;
+	why = unfit(variant->base);
+	if (why) {
+		pr_warn("no %s on %s: %s\n", variant->name, variant->base_name, why);
 		err = -EOPNOTSUPP;
 		goto release;
 	}
-	if (base->flags & TCP_CONG_NEEDS_ECN && !mltcp_variants->holder) {
-		pr_warn("no %s: its connections without ECN need %s\n", variant->name,
-			mltcp_variants->name);
-		err = -EOPNOTSUPP;
-		goto release;
-	}
-	if (base->owner == BPF_MODULE_OWNER) {
-		pr_warn("no %s: %s is an eBPF program here\n", variant->name, variant->base_name);
-		err = -EOPNOTSUPP;
-		goto release;
-	}
-	variant->base = base;
 	wrap(variant);
 	err = tcp_register_congestion_control(&variant->ops);
 	if (err) {

@@ -69,16 +69,15 @@ def module_arguments(defaults: JobParams | None) -> list[str]:
         raise UsageError(
             "The kernel module's defaults have no mechanisms; give the flows a job that has them."
         )
-    # A gap that rounds to 0 would mean that it is unknown.
-    gap_us = max(1, round(defaults.gap_s * 1e6)) if defaults.gap_s else 0
+    gap_ns = round(defaults.gap_s * 1e9)
     shares = [f"{name}={round(getattr(defaults, name) * 1000)}" for name in _THOUSANDTHS]
-    return [*shares, f"burst_bytes={defaults.burst_bytes}", f"gap_us={gap_us}"]
+    return [*shares, f"burst_bytes={defaults.burst_bytes}", f"gap_ns={gap_ns}"]
 
 
 def defaults_from(parameters: Mapping[str, int]) -> JobParams:
     """The defaults of flows without a job that these parameters of the module stand for."""
     shares = {name: parameters[name] / 1000 for name in _THOUSANDTHS}
-    told = JobParams(burst_bytes=parameters["burst_bytes"], gap_s=parameters["gap_us"] / 1e6)
+    told = JobParams(burst_bytes=parameters["burst_bytes"], gap_s=parameters["gap_ns"] / 1e9)
     return replace(told, **shares)  # type: ignore[arg-type]
 
 

@@ -50,7 +50,7 @@ def references() -> int:
 
 
 def parameters() -> dict[str, int]:
-    """Values of its parameters: thousandths, microseconds and bytes, see `modinfo tcp_mltcp`."""
+    """Values of its parameters: thousandths, nanoseconds and bytes, see `modinfo tcp_mltcp`."""
     return {path.name: int(path.read_text()) for path in sorted(_PARAMETERS.iterdir())}
 
 

@@ -89,7 +89,7 @@ KERNEL = {
             u32 (*undo_cwnd)(struct sock *); void (*set_state)(struct sock *, u8);
             void (*pkts_acked)(struct sock *, const struct ack_sample *);
             void (*cwnd_event)(struct sock *, enum tcp_ca_event);
-            void (*in_ack_event)(struct sock *, u32); u32 (*sndbuf_expand)(struct sock *);
+            void (*in_ack_event)(struct sock *, u32);
             size_t (*get_info)(struct sock *, u32, int *, union tcp_cc_info *);
         };
     """,

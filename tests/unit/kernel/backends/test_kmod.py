@@ -212,9 +212,9 @@ def test_defaults_become_parameters_of_the_module() -> None:
     told = kmod.module_arguments(JobParams(burst_bytes=7, gap_s=1e-9, slope=0.0004))
     assert told == [
         *("slope=0", "intercept=250"),
-        *("yield_min=600", "yield_max=1000", "burst_bytes=7", "gap_us=1"),
+        *("yield_min=600", "yield_max=1000", "burst_bytes=7", "gap_ns=1"),
     ]
-    assert "gap_us=0" in kmod.module_arguments(JobParams())
+    assert "gap_ns=0" in kmod.module_arguments(JobParams())
     for unfit in (JobParams(mechanisms=("increase",)), JobParams(mechanisms=())):
         with pytest.raises(UsageError, match="no mechanisms"):
             kmod.module_arguments(unfit)

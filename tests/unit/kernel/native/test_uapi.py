@@ -118,6 +118,7 @@ def types_in_c() -> dict[str, set[str]]:
 
 TYPES = {
     "put": "binary",
+    "put_address": "binary",
     "put_string": "string",
     "put_u64_64bit": "u64",
     "nest_start": "nest",
@@ -140,7 +141,7 @@ def test_the_netlink_specifications_types_are_those_in_c() -> None:
     types = types_in_c()
     assert types.pop("a-pad") == {"pad"}
     ends = [f"{end}-{what}" for end in ("local", "remote") for what in ("addr", "port")]
-    types |= {f"i-{end}": types[f"f-{end}"] for end in ends}  # one function puts both
+    types |= {f"i-{each}": types[f"f-{each}"] for each in ("cookie", *ends)}  # by one function
     assert described == types
 
 

@@ -110,7 +110,7 @@ void dumper(struct worker *w)
 
 void tuner(struct worker *w)
 {
-	static const char *const tuned[] = {"slope", "yield_max", "burst_bytes", "gap_us",
+	static const char *const tuned[] = {"slope", "yield_max", "burst_bytes", "gap_ns",
 					    "enabled"};
 	char path[100], value[20];
 
