@@ -151,4 +151,4 @@ def test_scripts_see_the_base(
         with ThreadPoolExecutor(AT_ONCE) as pool:
             found = "".join(pool.map(differs, drill.scripts()))
     assert not found, found
-    assert alike is same or sum(others) > 5, "a gain of two acts nowhere"
+    assert alike is same or any(others), "a gain of two acts nowhere"

@@ -109,7 +109,7 @@ def _tracing() -> Iterator[Path]:
 
 
 def _unique() -> str:
-    return f"mltcp-packetdrill-{os.getpid()}-{uuid.uuid4().hex[:4]}"
+    return f"mltcp-packetdrill-{uuid.uuid4().hex}"
 
 
 @contextlib.contextmanager
