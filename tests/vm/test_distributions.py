@@ -28,12 +28,15 @@ pytestmark = [
     ),
 ]
 
-# The root as it is, in the VM: what is written there is the test's own.
+# The root as it is, in the VM: what is written there is the test's own. It has a process 1 of its
+# own, so packages take it for a host.
 IN_ROOT = r"""
 set -eu
-for folder in proc sys dev; do mount --rbind /$folder "$1/$folder"; done
-mount -t tmpfs run "$1/run"
-exec chroot "$1" /usr/bin/env -i HOME=/root LC_ALL=C.UTF-8 MLTCP_IN_GUEST=1 \
+cd "$1"
+for folder in sys dev; do mount --rbind /$folder $folder; done
+mount -t tmpfs run run
+exec unshare --pid --fork sh -c 'mount -t proc proc proc; exec chroot . "$@"' sh \
+    /usr/bin/env -i HOME=/root LC_ALL=C.UTF-8 MLTCP_IN_GUEST=1 \
     PATH=/opt/mltcp/bin:/usr/sbin:/usr/bin:/sbin:/bin bash -euxc "$2"
 """
 
@@ -112,9 +115,9 @@ def inside(root: Path, *words: str) -> str:
     return done.stdout
 
 
-def ran(suite: str, root: Path, script: str) -> str:
+def ran(suite: str, root: Path, script: str, *options: str) -> str:
     """Run a script in the distribution, in a VM with its kernel; what it prints."""
-    command = (VM, "run", suite, "--timeout=20min", "--", "sh", "-c", IN_ROOT, "sh")
+    command = (VM, "run", suite, "--timeout=20min", *options, "--", "sh", "-c", IN_ROOT, "sh")
     done = subprocess.run(
         [*command, root, script], stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
