@@ -82,7 +82,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_debian_package_brings_pages_unit_and_rules(
     inside: Inside, root: Path, packages: tuple[str, str]
 ) -> None:
-    """What is in it works: tests/vm/test_operator.py, which upgrades and removes it, too."""
+    """Upgrades and removal are in tests/vm/test_operator.py, under a job that trains."""
     assert inside("which", "clang").returncode != 0
     done = inside("apt-get", "install", "-y", "--no-install-recommends", packages[0])
     assert done.returncode == 0, done.stderr
