@@ -4,7 +4,7 @@
  * mltcp_delay_ask(), those of a job their ratio, see mltcp_job_ratio(). A path is a pair of addresses in
  * a network namespace, which net_hash_mix() tells from those that came before it.
  *
- * On 32-bit machines a word may be torn. A torn word lasts until the next loss, and costs nothing but
+ * On 32-bit machines a word may be torn. A torn word lasts until the next one, and costs nothing but
  * performance; the same is true of a value that another user's connection on the path wrote.
  */
 #include <linux/jhash.h>

@@ -16,16 +16,12 @@ import argparse
 import dataclasses
 import itertools
 import multiprocessing
-import time
 from pathlib import Path
 
 import numpy as np
 from bench_rules import BASES, ITERATIONS, means_s, percent
-from support.result_tables import put_between
+from support.result_tables import show_simulated
 
-from mltcp_tools import __version__
-from mltcp_tools.base.files import replace_file
-from mltcp_tools.kernel.native.csources import algorithm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.fabric import Fabric
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
@@ -78,15 +74,8 @@ def main() -> None:
             found = " | ".join(itertools.islice(cells, len(CONNECTIONS)))
             lines.append(f"| {pattern} | {queue // 1000} kB | {found} |")
             print(lines[-1], flush=True)
-    made = "\n".join(lines) + (
-        f"\n\nSimulated by `bench_alone.py`, seeds {SEEDS[0]} to {SEEDS[-1]}, {ITERATIONS}"
-        f" iterations each, {time.strftime('%Y-%m-%d')};"
-        f" mltcp-tools {__version__}, algorithm {algorithm()}."
-    )
-    print(made)
-    if options.into is not None:
-        text = put_between(options.into.read_text(encoding="utf-8"), "alone", made)
-        replace_file(options.into, text.encode())
+    by = f"`bench_alone.py`, seeds {SEEDS[0]} to {SEEDS[-1]}, {ITERATIONS} iterations each"
+    show_simulated("alone", "\n".join(lines), by, options.into)
 
 
 if __name__ == "__main__":

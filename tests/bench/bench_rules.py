@@ -19,19 +19,16 @@ import dataclasses
 import multiprocessing
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 from scipy.stats import ttest_1samp
-from support.result_tables import put_between
+from support.result_tables import show_simulated
 
-from mltcp_tools import __version__
-from mltcp_tools.base.files import replace_file
 from mltcp_tools.kernel.native import extension
-from mltcp_tools.kernel.native.csources import algorithm, source_root
+from mltcp_tools.kernel.native.csources import source_root
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.matrix import find_matrix, load_matrix
 from mltcp_tools.lab.experiments.reading import find_experiment, load_experiment
@@ -194,15 +191,9 @@ def main() -> None:
         for each in chosen:
             lines.append(row(each, next(found), whole))
             print(lines[-1], flush=True)
-    made = "\n".join(lines) + (
-        f"\n\nSimulated by `bench_rules.py`, {len(whole)} scenarios, seeds {SEEDS[0]} to"
-        f" {SEEDS[-1]}, {ITERATIONS} iterations each, {time.strftime('%Y-%m-%d')}; mltcp-tools"
-        f" {__version__}, algorithm {algorithm()}."
-    )
-    print(made)
-    if options.into is not None:
-        text = put_between(options.into.read_text(encoding="utf-8"), "rules", made)
-        replace_file(options.into, text.encode())
+    seeds = f"seeds {SEEDS[0]} to {SEEDS[-1]}, {ITERATIONS} iterations each"
+    by = f"`bench_rules.py`, {len(whole)} scenarios, {seeds}"
+    show_simulated("rules", "\n".join(lines), by, options.into)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -36,13 +35,10 @@ from pathlib import Path
 from statistics import mean
 
 import numpy as np
-from support.result_tables import put_between
+from support.result_tables import show_simulated
 
-from mltcp_tools import __version__
-from mltcp_tools.base.files import replace_file
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_fields
-from mltcp_tools.kernel.native.csources import algorithm
 from mltcp_tools.kernel.native.uapi import TRUSTED
 from mltcp_tools.lab.simulator.inputs import PacketJob, SimulatedLink
 from mltcp_tools.lab.simulator.library import simulate
@@ -211,14 +207,8 @@ def main() -> None:
     parser.add_argument("--into", type=Path, metavar="FILE", help="whose table is made anew")
     options = parser.parse_args()
     made = table(range(1, options.seeds + 1), options.seconds)
-    made += (
-        f"\n\nSimulated by `bench_share.py --seeds {options.seeds} --seconds {options.seconds:g}`, "
-        f"{time.strftime('%Y-%m-%d')}; mltcp-tools {__version__}, algorithm {algorithm()}."
-    )
-    print(made)
-    if options.into is not None:
-        text = put_between(options.into.read_text(encoding="utf-8"), "share", made)
-        replace_file(options.into, text.encode())
+    by = f"`bench_share.py --seeds {options.seeds} --seconds {options.seconds:g}`"
+    show_simulated("share", made, by, options.into)
 
 
 if __name__ == "__main__":

@@ -17,14 +17,17 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools import __version__
 from mltcp_tools.base.cells import NONE, interval, markdown
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.files import replace_file
+from mltcp_tools.kernel.native.csources import algorithm
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,15 @@ def put_between(page: str, name: str, content: str) -> str:
     if not mark or not closing:
         raise UsageError(f"The document has no place for a table ({begin.strip()} … {end}).")
     return f"{before}{begin}{content}\n{end}{after}"
+
+
+def show_simulated(name: str, table: str, by: str, page: Path | None) -> None:
+    """Print a table, what it is simulated by, and of which version; put it into a page, if any."""
+    version = f"mltcp-tools {__version__}, algorithm {algorithm()}"
+    made = f"{table}\n\nSimulated by {by}, {time.strftime('%Y-%m-%d')}; {version}."
+    print(made)
+    if page is not None:
+        replace_file(page, put_between(page.read_text(encoding="utf-8"), name, made).encode())
 
 
 def put_table(page: str, run: MatrixRun) -> str:
