@@ -32,6 +32,7 @@ from mltcp_tools.collectives.programs import XDP_VALUES
 from mltcp_tools.collectives.session import PORT, Session, SessionError
 from mltcp_tools.lab.collectives.bench_here import aggregator
 from mltcp_tools.lab.collectives.star import Star
+from mltcp_tools.lab.emulator.tcpinfo import read_tcp_info
 from mltcp_tools.lab.testbed.leftovers import RunLock
 from mltcp_tools.lab.testbed.namespaces import NAMESPACES, inside
 
@@ -139,6 +140,59 @@ def test_full_queues_lose_packets_and_no_sum() -> None:
         results = run_ranks(net, work)
         assert_sums([result for result, _ in results], arrays)
         assert sum(counted.losses for _, counted in results) > 0
+
+
+@contextmanager
+def bulk_flow(net: Star, worker: int) -> Iterator[socket.socket]:
+    """A Reno flow from a worker to the switch that always has something to send."""
+    with inside(net.switch):
+        server = socket.create_server((net.gateway(worker), 0))
+    with inside(net.workers[worker]):
+        sender = socket.socket()
+    with server, sender:
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+        sender.connect(server.getsockname())
+        peer, _ = server.accept()
+
+        def send() -> None:
+            with suppress(OSError):
+                while True:
+                    sender.sendall(bytes(100_000))
+
+        def receive() -> None:
+            while peer.recv(100_000):
+                pass
+
+        threads = [threading.Thread(target=each) for each in (send, receive)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield sender
+        finally:
+            sender.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
+            peer.close()
+
+
+def test_beside_reno_a_worker_sends_little_more_than_half() -> None:
+    array = values(0, 1_000_000, Kind.INT32)
+    with star(3, "xdp") as (net, _), bulk_flow(net, 0) as sender:
+
+        def sent(session: Session) -> tuple[int, int]:
+            return session.counters().sent_bytes, read_tcp_info(sender).bytes_acked
+
+        def work(session: Session, rank: int) -> Any:
+            reduced(session, array, Kind.INT32)  # both have begun
+            before = sent(session)
+            for _ in range(10):
+                reduced(session, array, Kind.INT32)
+            return [now - then for now, then in zip(sent(session), before, strict=True)]
+
+        results = run_ranks(net, work)
+    assert not [each for each in results if isinstance(each, Exception)], results
+    worker, reno = results[0]
+    assert 0.4 * reno < worker < 1.3 * reno
 
 
 @pytest.mark.parametrize(("mode", "most"), [("xdp", XDP_VALUES), ("tc", 1024)])

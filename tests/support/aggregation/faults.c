@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "faults.h"
-#include "parties.h"
 
 struct event {
 	uint64_t at_ns;
@@ -21,17 +20,24 @@ struct network {
 	uint64_t count, room, random, now_ns;
 	struct agg_packet old[64]; /* seen on the way, to be sent again by somebody else */
 	uint32_t old_length[64];
-	struct parties parties;
+	struct agg_job job; /* as the aggregator knows it */
+	struct agg_entry *entries; /* two for each slot */
+	struct worker **workers;
 };
 
+/* The next of a sequence of random bits (SplitMix64: Steele, Lea, Flood, OOPSLA'14). */
 static uint64_t draw(struct network *n)
 {
-	return draw_bits(&n->random);
+	uint64_t x = n->random += 0x9e3779b97f4a7c15ull;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+	return x ^ x >> 31;
 }
 
 static bool chance(struct network *n, double share)
 {
-	return draw_share(&n->random) < share;
+	return (draw(n) >> 11) * 0x1p-53 < share;
 }
 
 static bool earlier(const struct event *a, const struct event *b)
@@ -108,7 +114,7 @@ static void forge(struct network *n, uint32_t to)
 		packet.header.type = 1 + draw(n) % 8;
 		packet.header.flags = 0;
 		packet.header.worker = draw(n) % n->faults->workers;
-		packet.header.key = n->parties.aggregator.job.key; /* every packet shows it */
+		packet.header.key = n->job.key; /* every packet shows it */
 		packet.header.job = 0;
 		packet.header.generation = 1;
 		packet.header.round = draw(n) % 8;
@@ -143,30 +149,48 @@ static void transmit(struct network *n, uint32_t to, const struct agg_packet *pa
 	}
 }
 
-static void carry_answer(void *network, uint32_t rank, const struct agg_packet *packet,
-			 uint32_t length)
+/* Whether the aggregator has use for what may be a packet. */
+static bool is_accepted(const struct network *n, const struct agg_packet *packet, uint32_t length)
 {
-	transmit(network, rank, packet, length);
+	const struct agg_header *header = &packet->header;
+
+	return length >= sizeof(*header) && header->magic == AGG_MAGIC &&
+	       header->key == n->job.key && header->generation == n->job.generation &&
+	       header->worker < n->job.workers && agg_well_formed(&n->job, header, length) &&
+	       agg_check(&n->job.secret, packet, header->count) == header->check;
 }
 
-static void carry_up(void *network, uint32_t rank, const struct agg_packet *packet, uint32_t length)
+static void answer(struct network *n, struct agg_packet *packet, uint32_t to)
 {
-	struct network *n = network;
-
-	transmit(n, n->faults->workers, packet, length);
+	packet->header.check = agg_check(&n->job.secret, packet, packet->header.count);
+	transmit(n, to, packet, sizeof(packet->header) + packet->header.count * 4);
 }
 
 static void at_aggregator(struct network *n, struct event *event)
 {
-	if (parties_accept(&n->parties, &event->packet, event->length))
-		parties_take(&n->parties, &event->packet, carry_answer, n);
-	else
+	struct agg_packet *packet = &event->packet;
+	struct agg_header *header = &packet->header;
+	enum agg_action action;
+	uint32_t i;
+
+	if (!is_accepted(n, packet, event->length)) {
 		n->report->refused++;
+		return;
+	}
+	action = agg_take(&n->job, &n->entries[header->slot * 2 + (header->round & 1)], packet);
+	if (action == AGG_REPLY)
+		answer(n, packet, header->worker);
+	for (i = 0; action == AGG_BROADCAST && i < n->job.workers; i++)
+		answer(n, packet, i);
 }
 
 static void let_send(struct network *n, uint32_t rank)
 {
-	parties_let_send(&n->parties, rank, n->now_ns, carry_up, n);
+	struct agg_packet packet;
+	uint32_t length;
+
+	while ((length = worker_send(n->workers[rank], n->now_ns, &packet)))
+		transmit(n, n->faults->workers, &packet, length);
 }
 
 /* The next timer of a worker; its rank in *rank. */
@@ -176,7 +200,7 @@ static uint64_t next_timer(const struct network *n, uint32_t *rank)
 	uint32_t i;
 
 	for (i = 0; i < n->faults->workers; i++) {
-		at = worker_wakes_at(n->parties.workers[i]);
+		at = worker_wakes_at(n->workers[i]);
 		if (at < first) {
 			first = at;
 			*rank = i;
@@ -190,7 +214,7 @@ static bool all_done(const struct network *n)
 	uint32_t i;
 
 	for (i = 0; i < n->faults->workers; i++)
-		if (worker_state(n->parties.workers[i]) == WORKER_RUNNING)
+		if (worker_state(n->workers[i]) == WORKER_RUNNING)
 			return false;
 	return true;
 }
@@ -200,7 +224,7 @@ static void run_once(struct network *n, const struct worker_request *requests)
 	uint32_t i, rank = 0;
 
 	for (i = 0; i < n->faults->workers; i++) {
-		worker_begin(n->parties.workers[i], &requests[i], n->now_ns);
+		worker_begin(n->workers[i], &requests[i], n->now_ns);
 		let_send(n, i);
 	}
 	while (!all_done(n)) {
@@ -219,11 +243,48 @@ static void run_once(struct network *n, const struct worker_request *requests)
 		if (event->to == n->faults->workers) {
 			at_aggregator(n, event);
 		} else {
-			worker_receive(n->parties.workers[event->to], n->now_ns, &event->packet,
+			worker_receive(n->workers[event->to], n->now_ns, &event->packet,
 				       event->length);
 			let_send(n, event->to);
 		}
 		free(event);
+	}
+}
+
+static void open_job(struct network *n)
+{
+	const struct faults *f = n->faults;
+	uint32_t i;
+
+	n->job = (struct agg_job){
+		.secret = {{0x5ec2e75ec2e7ull, 7}},
+		.key = 0x5eed5eed5eed5eedull,
+		.generation = 1,
+		.slots = f->slots,
+		.values = f->values,
+		.workers = f->workers,
+		.everyone = f->workers == 64 ? ~0ull : (1ull << f->workers) - 1,
+	};
+	agg_expand(&n->job.secret);
+	n->entries = calloc(2 * f->slots, sizeof(*n->entries));
+	for (i = 0; i < 2 * f->slots; i++) {
+		n->entries[i].round = (i & 1) - 2;
+		n->entries[i].final = 1;
+	}
+	n->workers = calloc(f->workers, sizeof(*n->workers));
+	for (i = 0; i < f->workers; i++) {
+		struct worker_config config = {
+			.secret = n->job.secret,
+			.key = n->job.key,
+			.generation = n->job.generation,
+			.slots = f->slots,
+			.values = f->values,
+			.workers = f->workers,
+			.rank = i,
+			.min_rto_us = 1000,
+		};
+
+		n->workers[i] = worker_open(&config);
 	}
 }
 
@@ -237,15 +298,18 @@ void faults_run(const struct faults *faults, const struct worker_request *reques
 	uint32_t i, rank = 0;
 
 	memset(report, 0, sizeof(*report));
-	parties_open(&n.parties, faults->workers, faults->slots, faults->values, 1000);
+	open_job(&n);
 	for (i = 0; i < collectives; i++) {
 		run_once(&n, requests + i * faults->workers);
 		for (rank = 0; rank < faults->workers; rank++)
-			states[i * faults->workers + rank] = worker_state(n.parties.workers[rank]);
+			states[i * faults->workers + rank] = worker_state(n.workers[rank]);
 	}
 	report->time_ns = n.now_ns;
 	while (n.count)
 		free(take_first(&n));
-	parties_close(&n.parties);
+	for (i = 0; i < faults->workers; i++)
+		worker_close(n.workers[i]);
+	free(n.workers);
+	free(n.entries);
 	free(n.heap);
 }
