@@ -11,6 +11,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from netns.connections import (
     send_burst,
 )
 from netns.own_programs import compile_here
+from netns.pacing import choose
 
 from mltcp_tools.base.errors import BusyError, HostError
 from mltcp_tools.kernel.backends import get_backend, struct_ops
@@ -70,6 +72,34 @@ def test_a_backend_that_is_let_go_keeps_no_descriptors(backend: Backend) -> None
     assert descriptors() > before
     del another
     assert descriptors() == before
+
+
+def test_flows_that_one_walk_skips_are_shown(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel skips as many as have left the map between two reads."""
+    backend.load(["mltcp"])
+    read = os.read
+    with socket.create_server(("127.0.0.1", 0), backlog=500) as listener, ExitStack() as stack:
+        flows = [stack.enter_context(socket.socket()) for _ in range(500)]
+        for each in flows:
+            choose(each, "mltcp")
+            each.connect(listener.getsockname())
+        before = {flow.cookie for flow in backend.flows()}
+        leaving = flows[250:]  # the latest, which the map's lists begin with
+
+        def read_and_leave(fd: int, size: int) -> bytes:
+            data = read(fd, size)
+            while leaving:
+                choose(leaving.pop(), "reno")
+            return data
+
+        monkeypatch.setattr(os, "read", read_and_leave)
+        found = backend.flows()
+        monkeypatch.undo()
+        stay = {flow.cookie for flow in backend.flows()}
+        assert (len(before), len(stay)) == (500, 250)
+        assert stay <= {flow.cookie for flow in found}
 
 
 def cubic_calls(function: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

@@ -95,7 +95,7 @@ class BpfBackend(Backend):
         return Home.here()
 
     def __init__(self) -> None:
-        self._reader: tuple[int, Callable[[], object], Callable[[], int]] | None = None
+        self._reader: tuple[int, Callable[[], object], Callable[[], list[bytes]]] | None = None
 
     def is_present(self) -> bool:
         return os.path.isdir(PIN_ROOT)  # which a user who may not look there is told isn't
@@ -365,45 +365,39 @@ class BpfBackend(Backend):
                 raise explain(error, f"Untagging descriptor {fd}") from error
 
     def flows(self) -> list[Flow]:
-        data = self._flow_records()
-        size = ffi.sizeof("struct mltcp_flow_record")
-        return [
-            records.flow(data[start : start + size])
-            for start in range(0, len(data) - size + 1, size)
-        ]
+        return [records.flow(each) for each in self._flow_records()]
 
     def cookies(self) -> dict[bytes, int]:
         """The cookies of all flows by their ends, as records.ends_of_event has them."""
         return records.cookies(self._flow_records())
 
-    def _flow_records(self) -> bytes:
-        """As many struct mltcp_flow_record as there are flows; each gets its cookie by that."""
+    def _flow_records(self) -> list[bytes]:
+        """A struct mltcp_flow_record of each flow, which gets its cookie by that."""
         if not is_pinned("mltcp_flows"):
-            return b""
+            return []
         try:
             with pinned("mltcp_flows") as flows:
-                descriptor = self._flow_reader(flows)()
+                return self._flow_reader(flows)()
         except BpfError as error:
             raise explain(error, "Reading the flows") from error
-        with open(descriptor, "rb") as stream:
-            return stream.read()
 
-    def _flow_reader(self, flows: BpfMap) -> Callable[[], int]:
-        """Opens a reader of the flows; the iterator program is kept while the map is the same, and
+    def _flow_reader(self, flows: BpfMap) -> Callable[[], list[bytes]]:
+        """Reads the flows' records; the iterator program is kept while the map is the same, and
         goes with the backend at the latest."""
         if self._reader and self._reader[0] == flows.id:
             return self._reader[2]
         self._close_reader()
         loaded = BpfObject(build.build_object("flows"), PIN_ROOT)
         try:
-            opener = loaded.attach_iterator("dump_flows", flows.fd)
+            size = ffi.sizeof("struct mltcp_flow_record")
+            reader = loaded.attach_iterator("dump_flows", size, flows.fd)
         except BaseException:
             loaded.close()
             raise
         close = weakref.finalize(self, loaded.close)
         close.atexit = False
-        self._reader = (flows.id, close, opener)
-        return opener
+        self._reader = (flows.id, close, reader)
+        return reader
 
     def _close_reader(self) -> None:
         if self._reader:

@@ -41,10 +41,6 @@ ATTACHED = struct.Struct("=QII16s16sHHIIIQ16s16s")  # struct mltcp_attached
 HELD = struct.Struct("=QQIII4x")  # struct mltcp_held
 _COOKIE = struct.Struct("=Q")
 
-_CHUNK = 1 << 14
-"""Bytes to read at once. An iterator's buffer has 32 KiB; it runs the program once more for the
-socket whose record found that full, which then isn't what was expected any more."""
-
 _FIRST_PIDS = 0xEFFFFFFC
 """Inode of the first pid namespace (PROC_PID_INIT_INO), whose pids the programs see."""
 
@@ -132,7 +128,7 @@ class KernelSockets(Closing):
             except BpfError as error:
                 raise explain(error, "Loading the programs that attach") from error
             self.tags = tags.id if tags is not None else 0
-        self._openers: dict[str, Callable[[], int]] = {}
+        self._readers: dict[str, Callable[[], list[bytes]]] = {}
 
     def fulfil(
         self, wishes: Mapping[int, Wish], home: Home, netns: int, by: Iterable[int] = ()
@@ -161,34 +157,15 @@ class KernelSockets(Closing):
     def attached(self) -> list[Attached]:
         """All attached sockets, of every network namespace."""
         with self.object.map("mltcp_first") as first:
-            return [
-                Attached(
-                    cookie,
-                    netns,
-                    job,
-                    (address_text(local), local_port),
-                    (address_text(remote), remote_port),
-                    tcp_state(state),
-                    (tagged, Home(home, its_netns)) if tagged else None,
-                    _text(before),
-                    _text(now),
-                )
-                for (
-                    cookie,
-                    netns,
-                    job,
-                    local,
-                    remote,
-                    local_port,
-                    remote_port,
-                    state,
-                    tagged,
-                    its_netns,
-                    home,
-                    before,
-                    now,
-                ) in self._read("list_attached", ATTACHED, first.fd)
-            ]
+            read = self._read("list_attached", ATTACHED, first.fd)
+        found = []
+        for cookie, netns, job, local, remote, local_port, remote_port, *more in read:
+            state, tagged, its_netns, home, before, now = more
+            ends = (address_text(local), local_port), (address_text(remote), remote_port)
+            tag = (tagged, Home(home, its_netns)) if tagged else None
+            names = _text(before), _text(now)
+            found.append(Attached(cookie, netns, job, *ends, tcp_state(state), tag, *names))
+        return found
 
     def held(self) -> list[Held]:
         """The TCP sockets that processes hold, by descriptor.
@@ -206,13 +183,11 @@ class KernelSockets(Closing):
         self, program: str, record: struct.Struct, map_fd: int | None = None
     ) -> Iterator[tuple[Any, ...]]:
         try:
-            if program not in self._openers:
-                self._openers[program] = self.object.attach_iterator(program, map_fd)
-            with open(self._openers[program](), "rb", buffering=0) as stream:
-                data = b"".join(iter(lambda: stream.read(_CHUNK), b""))
+            if program not in self._readers:
+                self._readers[program] = self.object.attach_iterator(program, record.size, map_fd)
+            return map(record.unpack, self._readers[program]())
         except BpfError as error:
             raise explain(error, "Walking over the sockets") from error
-        return record.iter_unpack(data[: len(data) // record.size * record.size])
 
     def close(self) -> None:
         self.object.close()

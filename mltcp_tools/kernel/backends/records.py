@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 from mltcp_tools.kernel.backends.base import Flow, IterationEvent
@@ -89,7 +90,6 @@ def ends_of_event(data: bytes) -> bytes:
     return data[_EVENT_ENDS : _EVENT_ENDS + _ENDS_BYTES]
 
 
-def cookies(data: bytes) -> dict[bytes, int]:
-    """Cookies by the ends of the connections, of many struct mltcp_flow_record in a row."""
-    whole = len(data) - len(data) % _COOKIE.size
-    return {ends: cookie for cookie, ends in _COOKIE.iter_unpack(data[:whole])}
+def cookies(data: Iterable[bytes]) -> dict[bytes, int]:
+    """Cookies by the ends of the connections, of many struct mltcp_flow_record."""
+    return {ends: cookie for cookie, ends in map(_COOKIE.unpack, data)}

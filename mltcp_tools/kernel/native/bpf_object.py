@@ -13,6 +13,10 @@ from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.libbpf import BpfError, check, ffi, library
 
+_CHUNK = 1 << 14
+"""Bytes to read at once. An iterator's buffer has 32 KiB; it runs the program once more for the
+socket whose record found that full, which then isn't what was expected any more."""
+
 
 class BpfObject(Closing):
     """A loaded object file. A context manager: leaving it closes our handles, not the kernel's
@@ -94,10 +98,15 @@ class BpfObject(Closing):
         link = self._kept(call.bpf_program__attach_cgroup(self._program(program), cgroup), program)
         check(call.bpf_link__pin(link, str(path).encode()), f"pinning {program}")
 
-    def attach_iterator(self, program: str, map_fd: int | None = None) -> Callable[[], int]:
-        """Attach an iterator; each call of the result opens a reader and returns its file
-        descriptor. One over sockets walks over those of the network namespace in which it is
-        called. The iterator ends with the object."""
+    def attach_iterator(
+        self, program: str, size: int, map_fd: int | None = None
+    ) -> Callable[[], list[bytes]]:
+        """Attach an iterator; each call of the result reads its records, each of `size` bytes.
+
+        One over sockets walks over those of the network namespace in which it is called; with
+        map_fd over those in that map, of all namespaces, whose records begin with their cookies,
+        and gives one for each. The iterator ends with the object.
+        """
         lib = library()
         found = self._program(program)
         info, opts = ffi.NULL, ffi.NULL
@@ -112,7 +121,22 @@ class BpfObject(Closing):
                 },
             )
         link = self._kept(lib.call.bpf_program__attach_iter(found, opts), program)
-        return lambda: check(lib.call.bpf_iter_create(lib.call.bpf_link__fd(link)), program)
+
+        def walk() -> bytes:
+            fd = check(lib.call.bpf_iter_create(lib.call.bpf_link__fd(link)), program)
+            with open(fd, "rb", buffering=0):
+                return b"".join(iter(lambda: os.read(fd, _CHUNK), b""))
+
+        def read() -> list[bytes]:
+            data = walk()
+            if map_fd is not None and len(data) > _CHUNK:
+                # Between two reads the kernel counts from a list's beginning how far it was: it
+                # skips as many as have left that part. The next walk finds them.
+                data += walk()
+            parts = [data[start : start + size] for start in range(0, len(data), size)]
+            return parts if map_fd is None else list({each[:8]: each for each in parts}.values())
+
+        return read
 
     def map(self, name: str) -> BpfMap:
         """A map of the object, by a descriptor of its own."""

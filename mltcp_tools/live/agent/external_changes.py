@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from mltcp_tools.base.errors import HostError, reason
@@ -33,19 +33,15 @@ _WAIT_MOST_S = 300.0
 def notice_taken(
     watched: Iterable[Watched],
     tags: Mapping[int, int],
-    read: Callable[[], Mapping[int, int]],
     notices: Notices,
     files: StateFiles | None = None,
 ) -> None:
     """Compare what is attached, as known here, with what the kernel shows and what is on record.
 
-    tags: the job of each flow by its cookie, as just read; read: reads it again. The records are
-    read only where these differ from what is expected, or something is left alone.
+    tags: the job of each flow by its cookie, as just read. The records are read only where these
+    differ from what is expected, or something is left alone.
     """
     known = [each for each in watched if each.job is not None]
-    if any(_missing(each, tags) for each in known):
-        # The kernel's walk over the flows skips some while others come and go.
-        tags = {**tags, **read()}
     if not any(each.left or _missing(each, tags) for each in known):
         return
     owners = {

@@ -179,9 +179,7 @@ class Follower:
             self._learning.tell(self._watchlist.of, now)
             tags = self._learning.show(now)
             if tags is not None:
-                self._or_warn(
-                    notice_taken, self._untried(), tags, self._learning.tags, self._notices
-                )
+                self._or_warn(notice_taken, self._untried(), tags, self._notices)
             before_s, self._cost_s = self._cost_s, time.thread_time() - begin_s
             self._look_at = now + pause_s(before_s, self._cost_s)
         elif any(each <= now for each in self._scans):

@@ -160,10 +160,6 @@ class Learning:
             )
         return {flow.cookie: flow.job_id for flow in flows}
 
-    def tags(self) -> dict[int, int]:
-        """Read the job of each flow by its cookie. MltcpError where that fails."""
-        return {flow.cookie: flow.job_id for flow in self._backend.flows()}
-
     def _publish(self, views: Sequence[JobView], flows: Sequence[Flow], now_s: float) -> None:
         if self.metrics is None:
             return

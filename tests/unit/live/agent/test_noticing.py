@@ -8,17 +8,13 @@ import socket
 import subprocess
 from contextlib import ExitStack
 
-from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.live.agent.attaching import _known, have_new
-from mltcp_tools.live.agent.external_changes import notice_taken
 from mltcp_tools.live.agent.follow import pause_s
-from mltcp_tools.live.agent.followed import Followed
-from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import Rule
 from mltcp_tools.live.agent.watchlist import Watched, Watchlist
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.selection import Target
-from mltcp_tools.live.attach.sockets import sockets, sockets_of
+from mltcp_tools.live.attach.sockets import sockets
 
 RULE = Rule("job", Target(pids=(os.getpid(),)))
 
@@ -81,19 +77,3 @@ def test_one_look_that_takes_long_does_not_put_the_next_ones_off() -> None:
     assert pause_s(0.0, 2.0) == pause_s(2.0, 0.001) == 1.0
     assert pause_s(0.1, 0.2) == 8.0
     assert pause_s(2.0, 2.0) == 30.0
-
-
-def test_flow_that_one_walk_skips_is_not_taken_for_lost() -> None:
-    said: list[str] = []
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        socket.create_connection(listener.getsockname()),
-    ):
-        own = process(os.getpid())
-        cookies = {each.cookie for each in sockets_of([own])[0] if each.state == "established"}
-        watched = Watched(own, RULE, Followed(Job(7, "job"), RULE, 0), ours=set(cookies))
-        found = dict.fromkeys(cookies, 7)
-        notice_taken([watched], {}, lambda: found, Notices(said.append))
-        assert (watched.ours, said) == (cookies, [])
-        notice_taken([watched], {}, dict, Notices(said.append))
-        assert "detached by hand" in said[0]
