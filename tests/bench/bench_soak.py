@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Soaks the agent, its metrics and the page of `mltcp watch` with jobs that come and go:
 
-    PYTHONPATH=tests:. .venv/bin/python tests/bench/bench_soak.py MINUTES
+    PYTHONPATH=tests:. .venv/bin/python tests/bench/bench_soak.py MINUTES [JOBS [PACE [SECONDS]]]
 
 Each job is a process with idle connections over loopback in a cgroup of its own. First all
-connections are attached and detached at once. Then the agent follows the jobs by a rule, one job
-opens and closes connections at a steady pace, and every five seconds the oldest other job ends, a
-new one begins, and metrics and page are fetched. Prints a table.
+connections are attached and detached at once. Then the agent follows the jobs by a rule, one of
+JOBS (default: 200) opens and closes PACE connections a second (1000), and every SECONDS (5) the
+oldest other job ends, a new one begins, and metrics and page are fetched. Prints a table.
 """
 
 import os
@@ -33,7 +33,7 @@ from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
 
-JOBS, CONNECTIONS, PACE, CHANGE_S = 200, 50, 1000.0, 5.0
+CONNECTIONS = 50
 PREFIX = f"mltcp-soak-{os.getpid()}"
 RULES = f"rules:\n  - {{job: '{{cgroup:{PREFIX}-(.+)}}', cgroup: '{PREFIX}-*', kinds: all}}\n"
 METRICS, PAGE = "127.0.0.1:19477", "127.0.0.1:18477"
@@ -78,7 +78,13 @@ def at_once(backend: Backend, jobs: Jobs) -> Iterator[list[str]]:
 
 
 def soak(
-    running: dict[str, int], url: str, jobs: Jobs, busy: Training, seconds: float
+    running: dict[str, int],
+    url: str,
+    jobs: Jobs,
+    busy: Training,
+    seconds: float,
+    pace: float,
+    change_s: float,
 ) -> Iterator[list[str]]:
     """Keep it up for so long; what the running processes need meanwhile."""
     begun = {name: used(pid) for name, pid in running.items()}
@@ -87,13 +93,13 @@ def soak(
     while (passed_s := time.monotonic() - begin_s) < seconds:
         caught += busy.ask("churn", 100)["connected"].get("mltcp", 0)
         opened += 100
-        if passed_s > CHANGE_S * (changed + 1):
+        if passed_s > change_s * (changed + 1):
             changed += 1
             end(jobs)
             begin(jobs)
             for each in (f"http://{METRICS}/metrics", url):
                 assert urllib.request.urlopen(each, timeout=60).read()
-        time.sleep(max(0.0, begin_s + opened / PACE - time.monotonic()))
+        time.sleep(max(0.0, begin_s + opened / pace - time.monotonic()))
     yield ["connections opened a second", f"{opened / passed_s:.0f}"]
     yield ["of these attached before their first data", f"{caught / opened:.2%}"]
     yield ["jobs that ended, and others that began", f"{changed}"]
@@ -103,13 +109,14 @@ def soak(
         yield [f"{name} at the beginning; at the end", f"{before}; {now}"]
 
 
-def main(minutes: str) -> None:
+def main(minutes: str, count: str = "200", pace: str = "1000", change_s: str = "5") -> None:
     jobs, busy = Jobs(), Jobs()
+    settings = 60 * float(minutes), float(pace), float(change_s)
     with fresh_and_loaded("bpf") as backend, ExitStack() as stack:
         stack.callback(lambda: [end(each) for each in (jobs, busy) for _ in list(each)])
-        for each in [jobs] * (JOBS - 1) + [busy]:
+        for each in [jobs] * (int(count) - 1) + [busy]:
             begin(each)
-        rows = [[f"{minutes} minutes, {CONNECTIONS} connections of each of {JOBS} jobs", ""]]
+        rows = [[f"{minutes} minutes, {CONNECTIONS} connections of each of {count} jobs", ""]]
         rows += at_once(backend, jobs | busy)
         rules = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "agent.yaml"
         rules.write_text(RULES)
@@ -129,10 +136,11 @@ def main(minutes: str) -> None:
         wait_for(lambda: {cc for each in everyone for cc in each.ccs()} == {"mltcp"}, "the agent")
         time.sleep(30)  # beginning is over
         running = {"agent": agent.pid, "page": page.pid}
-        rows += soak(running, url, jobs, next(iter(busy.values())), 60 * float(minutes))
-        print(f"{markdown(rows)}\n\n`bench_soak.py {minutes}`, {time.strftime('%Y-%m-%d')};")
+        rows += soak(running, url, jobs, next(iter(busy.values())), *settings)
+        words = " ".join(sys.argv[1:])
+        print(f"{markdown(rows)}\n\n`bench_soak.py {words}`, {time.strftime('%Y-%m-%d')};")
         print(f"mltcp-tools {__version__}, {os.cpu_count()} CPUs, kernel {os.uname().release}.")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
