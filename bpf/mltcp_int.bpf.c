@@ -15,6 +15,9 @@
 /* The kernel's own least count of segments to send at once (tcp_min_tso_segs). */
 #define TSO_SEGS_MIN 2
 
+/* Spreads the ids of jobs over keys (Knuth: 2^32 over the golden ratio). */
+#define MLTCP_JOB_SPREAD 2654435761U
+
 /* No window is larger: the kernel's buffers hold less. Segments. */
 #define CWND_MAX (1U << 20)
 

@@ -83,7 +83,7 @@ struct mltcp_net {
 	u32 id; /* in the table of namespaces; found there under RCU until it goes */
 	struct mutex job_lock; /* to change jobs */
 	struct xarray jobs; /* id -> struct mltcp_job_ref; read under RCU */
-	u32 job_count;
+	u32 job_count; /* under the lock */
 	atomic64_t dropped; /* iterations that found a listener's receive queue full */
 	atomic64_t counted_ns; /* when host was counted last */
 	atomic64_t host; /* what has come by IP, KiB, and in the upper half what was sent */
@@ -227,8 +227,6 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 void mltcp_flow_free(struct mltcp_sock *ms);
 /* The flow of a locked socket, which the table alone knows any more; NULL: it has none. */
 struct mltcp_sock *mltcp_flow_find(const struct sock *sk);
-/* The flows of one namespace. */
-u32 mltcp_flow_count(const struct mltcp_net *mn);
 /* Is handed a flow, under the lock of a part; false: there is no room for it. */
 typedef bool mltcp_tell_flow(void *to, const struct mltcp_sock *ms);
 /*

@@ -114,16 +114,6 @@ struct mltcp_sock *mltcp_flow_find(const struct sock *sk)
 	return found; /* it stays while its socket is locked */
 }
 
-u32 mltcp_flow_count(const struct mltcp_net *mn)
-{
-	u32 count = 0;
-	int i;
-
-	for (i = 0; i < MLTCP_SHARDS; i++)
-		count += READ_ONCE(mn->shards[i].count);
-	return count;
-}
-
 /*
  * Tell of the list's flows behind the place, with the lock held, and set the place to each that was
  * told; false: there was no room for one. A flow whose base wrote over our part of the socket is the

@@ -69,7 +69,7 @@ int mltcp_job_set(struct net *net, u32 id, const struct mltcp_job *job, bool tru
 	err = xa_err(xa_store(&mn->jobs, id, ref, GFP_KERNEL));
 	if (err)
 		goto free_ref;
-	WRITE_ONCE(mn->job_count, mn->job_count + 1);
+	mn->job_count++;
 	goto unlock;
 
 free_ref:
@@ -89,7 +89,7 @@ int mltcp_job_delete(struct net *net, u32 id)
 	mutex_lock(&mn->job_lock);
 	ref = xa_erase(&mn->jobs, id);
 	if (ref) {
-		WRITE_ONCE(mn->job_count, mn->job_count - 1);
+		mn->job_count--;
 		mltcp_job_retire(ref);
 	}
 	mutex_unlock(&mn->job_lock);

@@ -72,28 +72,9 @@ static int check_rules(struct sk_buff *request, const struct net *net,
 	return -EPERM;
 }
 
-static u32 count_flows(struct net *net, bool all)
-{
-	struct mltcp_net *mn;
-	u32 count = 0, id = 0;
-
-	if (!all)
-		return mltcp_flow_count(mltcp_net(net));
-	rcu_read_lock();
-	mn = mltcp_net_from(&id);
-	while (mn) {
-		count += mltcp_flow_count(mn);
-		id++;
-		mn = mltcp_net_from(&id);
-	}
-	rcu_read_unlock();
-	return count;
-}
-
 static int mltcp_nl_status_get(struct sk_buff *request, struct genl_info *info)
 {
-	struct net *net = genl_info_net(info);
-	struct mltcp_net *mn = mltcp_net(net);
+	struct mltcp_net *mn = mltcp_net(genl_info_net(info));
 	struct sk_buff *skb;
 	char names[64];
 	void *header;
@@ -105,8 +86,6 @@ static int mltcp_nl_status_get(struct sk_buff *request, struct genl_info *info)
 	mltcp_variants_names(names, sizeof(names));
 	if (!header || nla_put_string(skb, MLTCP_A_NAMES, names) ||
 	    nla_put_string(skb, MLTCP_A_VERSION, MLTCP_VERSION) ||
-	    nla_put_u32(skb, MLTCP_A_FLOWS, count_flows(net, is_trusted(request, net))) ||
-	    nla_put_u32(skb, MLTCP_A_JOBS, READ_ONCE(mn->job_count)) ||
 	    nla_put_u64_64bit(skb, MLTCP_A_DROPPED, atomic64_read(&mn->dropped), MLTCP_A_PAD)) {
 		nlmsg_free(skb);
 		return -EMSGSIZE;
@@ -400,73 +379,23 @@ static int mltcp_nl_flow_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len;
 }
 
+#define MLTCP_OP(command, takes, ...)                                  \
+	{                                                              \
+		.cmd = MLTCP_CMD_##command, .policy = takes##_policy,  \
+		.maxattr = ARRAY_SIZE(takes##_policy) - 1, __VA_ARGS__ \
+	}
+
 static const struct genl_ops mltcp_ops[] = {
-	{
-		.cmd = MLTCP_CMD_STATUS_GET,
-		.doit = mltcp_nl_status_get,
-		.policy = no_policy,
-		.maxattr = ARRAY_SIZE(no_policy) - 1,
-	},
-	{
-		.cmd = MLTCP_CMD_JOB_SET,
-		.doit = mltcp_nl_job_set,
-		.policy = job_set_policy,
-		.maxattr = ARRAY_SIZE(job_set_policy) - 1,
-		.flags = GENL_UNS_ADMIN_PERM,
-	},
-	{
-		.cmd = MLTCP_CMD_JOB_GET,
-		.dumpit = mltcp_nl_job_dump,
-		.policy = no_policy,
-		.maxattr = ARRAY_SIZE(no_policy) - 1,
-	},
-	{
-		.cmd = MLTCP_CMD_JOB_DEL,
-		.doit = mltcp_nl_job_del,
-		.policy = job_policy,
-		.maxattr = ARRAY_SIZE(job_policy) - 1,
-		.flags = GENL_UNS_ADMIN_PERM,
-	},
-	{
-		.cmd = MLTCP_CMD_TAG,
-		.doit = mltcp_nl_tag,
-		.policy = tag_policy,
-		.maxattr = ARRAY_SIZE(tag_policy) - 1,
-		.flags = GENL_UNS_ADMIN_PERM,
-	},
-	{
-		.cmd = MLTCP_CMD_UNTAG,
-		.doit = mltcp_nl_untag,
-		.policy = fd_policy,
-		.maxattr = ARRAY_SIZE(fd_policy) - 1,
-		.flags = GENL_UNS_ADMIN_PERM,
-	},
-	{
-		.cmd = MLTCP_CMD_FLOW_GET,
-		.start = mltcp_nl_flow_dump_start,
-		.dumpit = mltcp_nl_flow_dump,
-		.policy = no_policy,
-		.maxattr = ARRAY_SIZE(no_policy) - 1,
-	},
-	{
-		.cmd = MLTCP_CMD_RULE_SET,
-		.doit = mltcp_nl_rule_set,
-		.policy = rule_set_policy,
-		.maxattr = ARRAY_SIZE(rule_set_policy) - 1,
-	},
-	{
-		.cmd = MLTCP_CMD_RULE_GET,
-		.start = mltcp_nl_rule_dump_start,
-		.dumpit = mltcp_nl_rule_dump,
-		.policy = no_policy,
-		.maxattr = ARRAY_SIZE(no_policy) - 1,
-	},
-	{
-		.cmd = MLTCP_CMD_RULE_DEL,
-		.doit = mltcp_nl_rule_del,
-		.policy = rule_policy,
-		.maxattr = ARRAY_SIZE(rule_policy) - 1,
-	},
+	MLTCP_OP(STATUS_GET, no, .doit = mltcp_nl_status_get),
+	MLTCP_OP(JOB_SET, job_set, .doit = mltcp_nl_job_set, .flags = GENL_UNS_ADMIN_PERM),
+	MLTCP_OP(JOB_GET, no, .dumpit = mltcp_nl_job_dump),
+	MLTCP_OP(JOB_DEL, job, .doit = mltcp_nl_job_del, .flags = GENL_UNS_ADMIN_PERM),
+	MLTCP_OP(TAG, tag, .doit = mltcp_nl_tag, .flags = GENL_UNS_ADMIN_PERM),
+	MLTCP_OP(UNTAG, fd, .doit = mltcp_nl_untag, .flags = GENL_UNS_ADMIN_PERM),
+	MLTCP_OP(FLOW_GET, no, .start = mltcp_nl_flow_dump_start, .dumpit = mltcp_nl_flow_dump),
+	MLTCP_OP(RULE_SET, rule_set, .doit = mltcp_nl_rule_set),
+	MLTCP_OP(RULE_GET, no, .start = mltcp_nl_rule_dump_start, .dumpit = mltcp_nl_rule_dump),
+	MLTCP_OP(RULE_DEL, rule, .doit = mltcp_nl_rule_del),
 };
 
 int __init mltcp_netlink_init(void)

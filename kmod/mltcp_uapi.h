@@ -237,8 +237,6 @@ enum mltcp_attr {
 	MLTCP_A_NAMES, /* string, the registered congestion controls, separated by blanks */
 	MLTCP_A_VERSION, /* string, version of the module */
 	MLTCP_A_DROPPED, /* u64, iterations lost to listeners with NETLINK_BROADCAST_ERROR */
-	MLTCP_A_FLOWS, /* u32, number of flows that MLTCP_CMD_FLOW_GET would list */
-	MLTCP_A_JOBS, /* u32, number of jobs of the namespace */
 	MLTCP_A_COUNT
 };
 
