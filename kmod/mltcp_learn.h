@@ -31,7 +31,7 @@
 /* A gap this many times as long as another is of another kind. */
 #define MLTCP_LONGER 3
 
-/* What is sent between two gaps is a greeting or a heartbeat if it is less than this. KiB. */
+/* What is less than this is a greeting, a heartbeat, or the sum of a loss, and no piece of a burst. KiB. */
 #define MLTCP_PIECE_MIN 2
 
 /* Smaller bursts are sent within a few windows: nothing to share out. KiB. */
@@ -138,12 +138,14 @@ static inline void mltcp_doubt(struct mltcp_flow *f)
 	f->confidence -= f->confidence < MLTCP_DOUBT ? f->confidence : MLTCP_DOUBT;
 }
 
-/* The usual gap follows this one, unless it is of another kind. */
+/* The usual gap follows this one, of which no more than is of its kind. */
 static inline void mltcp_follow_gap(struct mltcp_flow *f, __u32 gap_us)
 {
 	if (!f->gap_us)
 		f->gap_us = gap_us;
-	else if (gap_us / MLTCP_LONGER <= f->gap_us)
+	else if (gap_us / MLTCP_LONGER > f->gap_us)
+		f->gap_us += (MLTCP_LONGER - 1) * (f->gap_us / 4);
+	else
 		f->gap_us = f->gap_us - f->gap_us / 4 + gap_us / 4;
 }
 
@@ -154,7 +156,7 @@ static inline void mltcp_follow_gap(struct mltcp_flow *f, __u32 gap_us)
 static inline __u8 mltcp_is_news(const struct mltcp_flow *f, __u32 gap_us, __u32 again, __u64 total)
 {
 	return again &&
-	       (!total || (gap_us / MLTCP_LONGER > f->gap_us &&
+	       (!total || (!mltcp_same_size(again, total) && gap_us / MLTCP_LONGER > f->gap_us &&
 			   (__u64)gap_us * MLTCP_LONGER * total >= (__u64)f->gap_us * again));
 }
 
@@ -175,7 +177,7 @@ static inline __u8 mltcp_gap_ended(struct mltcp_flow *f, __u32 gap_us, __u32 aga
 		f->total_kib = again;
 		f->confidence = MLTCP_DOUBT;
 		f->gap_us = gap_us;
-		return 1;
+		return sent >= MLTCP_PIECE_MIN;
 	}
 	if (total && !counts) {
 		if (sent / 2 > total) /* gaps have become shorter */
@@ -190,7 +192,7 @@ static inline __u8 mltcp_gap_ended(struct mltcp_flow *f, __u32 gap_us, __u32 aga
 	if (!complete)
 		return 0;
 	mltcp_follow_gap(f, gap_us);
-	return counts;
+	return counts && sent >= MLTCP_PIECE_MIN;
 }
 
 /*
@@ -204,13 +206,20 @@ static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_para
 {
 	__u64 gap_ns = f->send_ns - f->last_ns;
 	__u32 kib = mltcp_kib(f->acked_bytes), gap_us = mltcp_gap_us(gap_ns), again;
+	__u8 few = !p->gap_ns && kib - f->gaps[0].kib < MLTCP_PIECE_MIN;
 
 	if (gap_ns < MLTCP_GAP_MIN_NS || gap_ns < p->gap_ns)
 		return 0;
-	if (!p->gap_ns && kib - f->gaps[0].kib < MLTCP_PIECE_MIN)
-		return 0; /* after a greeting, a gap says nothing */
+	/* A few bytes don't end a silence: of the gaps before and after them the longer one counts. */
+	if (few && gap_us <= f->gaps[0].us)
+		return 0;
+	if (few)
+		f->gaps[0].us = 0;
 	again = mltcp_repeated(f, kib, gap_us);
-	mltcp_add_gap(f, kib, gap_us);
+	if (few)
+		f->gaps[0].us = gap_us;
+	else
+		mltcp_add_gap(f, kib, gap_us);
 	return mltcp_gap_ended(f, gap_us, again) || p->gap_ns;
 }
 

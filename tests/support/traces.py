@@ -230,6 +230,14 @@ MADE["10 buckets, stretched"] = stretched(10, 15)
 
 
 @made
+def last_words(rng: random.Random) -> Iterator[Piece]:
+    """A burst in turns, and soon after it a few bytes, such as a loss that ranks sum up."""
+    while True:
+        yield from burst(rng, 2_500_000, gap_ms=112, pieces=12, inner_ms=5, jitter=0.1)
+        yield Piece(around(rng, 5, 0.3), 48, 1, False)
+
+
+@made
 def timeouts(rng: random.Random) -> Iterator[Piece]:
     """One burst in three has a retransmission timeout, half of these longer than the gap."""
     for k in count():

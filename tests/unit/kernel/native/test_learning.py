@@ -41,26 +41,19 @@ LATER = {
 RECORDED = recorded()
 
 HARD = {
-    # Frameworks that overlap communication with computing leave gaps within an iteration that are
-    # as long as some between iterations.
-    "fsdp": 16.0,
-    # The way back of a pipeline sends micro-batches at even distances.
-    "pipeline": 4.0,
+    # Gaps between layers are as long as some between iterations.
+    "fsdp": 0.7,
     # To each of several ranks every all-to-all sends the same, at even distances.
-    "experts-four": 5.0,
-    "experts": 0.3,
+    "experts": 0.0,
+    # The way back of a pipeline sends micro-batches at even distances.
+    "pipeline-cubic job-1-rank-1/2": 0.15,
 }
-"""Recordings of frameworks of which some flows are learned late or not at all, by how their names
-begin, the first that fits: false boundaries per iteration that they have at most."""
+"""Recordings of which some flows are learned late, by how their names begin: false boundaries per
+iteration that they have at most afterwards."""
 
 
 def is_hard(name: str) -> bool:
     return name.startswith(tuple(HARD))
-
-
-def false_at_most(name: str) -> float:
-    """Per iteration of a hard recording."""
-    return next(most for start, most in HARD.items() if name.startswith(start))
 
 
 def iterations(pieces: Iterator[Piece], count: int) -> Iterator[Piece]:
@@ -91,18 +84,12 @@ def size_of_iterations(pieces: list[Piece]) -> float:
 
 
 @pytest.mark.parametrize("name", [name for name in RECORDED if is_hard(name)])
-def test_what_is_hard_to_learn_is_learned_or_harms_little(name: str) -> None:
+def test_what_is_hard_to_learn_is_learned_late(name: str) -> None:
     outcome = replay(RECORDED[name])
-    assert outcome.iterations >= 20
-    assert outcome.false <= false_at_most(name) * outcome.iterations
-
-
-def test_some_flows_of_each_framework_are_learned() -> None:
-    outcomes = {name: replay(RECORDED[name]) for name in RECORDED if is_hard(name)}
-    for kind in ("pipeline", "experts"):
-        own = [each for name, each in outcomes.items() if name.startswith(kind)]
-        right = [o for o in own if o.found >= 5 and o.found >= 0.8 * (o.found + o.missed)]
-        assert len(right) >= len(own) / 2
+    assert outcome.total == pytest.approx(size_of_iterations(RECORDED[name]), rel=0.02)
+    assert outcome.found >= 15
+    most = next(most for start, most in HARD.items() if name.startswith(start))
+    assert outcome.false <= most * outcome.iterations
 
 
 @pytest.mark.parametrize("name", [name for name in RECORDED if not is_hard(name)])
