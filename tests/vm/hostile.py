@@ -136,8 +136,9 @@ class Client:
         found = [genl.decode(data)[Attribute.FLOW] for data in self._dump(Command.FLOW_GET)]
         return [attributes.flow_from(data) for data in found]
 
-    def status(self, attribute: Attribute) -> int:
-        return genl.number(self.socket.request(Command.STATUS_GET, {})[attribute])
+    def lost(self) -> int:
+        """Return how many iterations listeners of the namespace have missed."""
+        return genl.number(self.socket.request(Command.STATUS_GET, {})[Attribute.DROPPED])
 
     def _dump(self, command: int) -> list[bytes]:
         return self.socket.dump(command)

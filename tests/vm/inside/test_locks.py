@@ -19,8 +19,6 @@ import pytest
 from vm.hostile import Client, elsewhere, exchange, gone, may_open_many
 from vm.loading import MODULE, connected, insert, pair, remove
 
-from mltcp_tools.kernel.native.uapi import Attribute
-
 pytestmark = pytest.mark.VM(icount=True)
 
 TRACING = Path("/sys/kernel/tracing")
@@ -79,11 +77,11 @@ def connect(client: Client, stack: contextlib.ExitStack, count: int) -> None:
     for each in itertools.chain(*pairs):
         stack.enter_context(each)
     deadline = time.monotonic() + 60
-    while client.status(Attribute.FLOWS) < count and time.monotonic() < deadline:
+    while len(client.flows()) < count and time.monotonic() < deadline:
         for sender, peer in pairs:
             exchange(sender, peer, 6)
         time.sleep(0.1)  # a delayed ACK's time, and a pause
-    assert client.status(Attribute.FLOWS) == count
+    assert len(client.flows()) == count
 
 
 def come_and_go(client: Client) -> None:
