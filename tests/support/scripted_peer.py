@@ -169,11 +169,11 @@ class Peer:
         it sends again what was longer."""
         longer = self.under_way[0]
         tcp = dpkt.tcp.TCP(sport=self._port, dport=PORT, seq=self._sequence(longer.begin))
-        quoted = self._packet(ADDRESS, PEER, dpkt.ip.IP_PROTO_TCP, tcp)[:28]
+        quoted = ip_packet(ADDRESS, PEER, dpkt.ip.IP_PROTO_TCP, tcp)[:28]
         unreachable = struct.pack(">BBHHH", 3, 4, 0, 0, mtu) + quoted  # RFC 1191
         unreachable = struct.pack(">BBHHH", 3, 4, dpkt.in_cksum(unreachable), 0, mtu) + quoted
         self.forget()
-        os.write(self._tun, self._packet(PEER, ADDRESS, dpkt.ip.IP_PROTO_ICMP, unreachable))
+        os.write(self._tun, ip_packet(PEER, ADDRESS, dpkt.ip.IP_PROTO_ICMP, unreachable))
         self.wait_for(LOSS)
 
     def wait_for_probe(self) -> None:
@@ -231,15 +231,16 @@ class Peer:
             opts=options,
         )
         tcp.off = (20 + len(options)) // 4
-        os.write(self._tun, self._packet(PEER, ADDRESS, dpkt.ip.IP_PROTO_TCP, tcp))
+        os.write(self._tun, ip_packet(PEER, ADDRESS, dpkt.ip.IP_PROTO_TCP, tcp))
         if flags & dpkt.tcp.TH_SYN:
             self._sent += 1
 
-    def _packet(self, source: str, destination: str, protocol: int, data: object) -> bytes:
-        addresses = {"src": socket.inet_aton(source), "dst": socket.inet_aton(destination)}
-        packet = dpkt.ip.IP(p=protocol, ttl=64, data=data, **addresses)
-        packet.len = len(packet)
-        return bytes(packet)
+
+def ip_packet(source: str, destination: str, protocol: int, data: object, tos: int = 0) -> bytes:
+    addresses = {"src": socket.inet_aton(source), "dst": socket.inet_aton(destination)}
+    packet = dpkt.ip.IP(p=protocol, tos=tos, ttl=64, data=data, **addresses)
+    packet.len = len(packet)
+    return bytes(packet)
 
 
 def _merged(span: tuple[int, int], spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -254,8 +255,11 @@ def _merged(span: tuple[int, int], spans: list[tuple[int, int]]) -> list[tuple[i
 
 
 @contextlib.contextmanager
-def _tun() -> Iterator[int]:
-    """A TUN device of the calling thread's namespace, up, with ADDRESS; its packets' descriptor."""
+def tun() -> Iterator[int]:
+    """A TUN device of the calling thread's namespace, a new one, up, with ADDRESS and IPv4 alone;
+    the descriptor of its packets."""
+    for which in ("all", "default"):
+        write_sysctl(f"net.ipv6.conf.{which}.disable_ipv6", "1")
     if not os.path.exists("/dev/net/tun"):
         subprocess.run(["modprobe", "tun"], check=True)
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
@@ -284,9 +288,7 @@ def scripted_peer_here(
 ) -> Iterator[Peer]:
     """A connection from this namespace, a new one, to a peer; its handshake takes rtt_s. probes:
     the kernel sends one where the last ACKs don't come (RFC 8985, 7)."""
-    for which in ("all", "default"):  # nothing but this connection's packets
-        write_sysctl(f"net.ipv6.conf.{which}.disable_ipv6", "1")
-    with _tun() as device, socket.socket() as sender:
+    with tun() as device, socket.socket() as sender:
         # A probe for a lost tail would come where a test holds ACKs back.
         write_sysctl("net.ipv4.tcp_early_retrans", "3" if probes else "0")
         write_sysctl("net.ipv4.tcp_slow_start_after_idle", "0")

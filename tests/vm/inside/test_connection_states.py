@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import socket
 import struct
 import subprocess
@@ -13,10 +14,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import dpkt
 import pytest
+from support.scripted_peer import ADDRESS, PEER, PORT, ip_packet, tun
+from support.waiting import wait_for
 from vm.hostile import (
     NOBODY,
-    PROGRAMS,
     Client,
     elsewhere,
     exchange,
@@ -225,10 +228,116 @@ def test_dctcp_with_and_without_ecn(client: Client, ecn: str) -> None:
     assert gone(client)
 
 
-@pytest.mark.parametrize("scenario", ["crossed-syns", "receives-only"])
-def test_unusual_handshakes(scenario: str) -> None:
-    """Nothing of a socket stays behind, and DCTCP's peer hears what DCTCP would tell it."""
-    assert subprocess.run([PROGRAMS / "handshakes", scenario]).returncode == 0
+SYN, RST, PUSH, ACK, ECE = 0x02, 0x04, 0x08, 0x10, 0x40
+ECT0, CE = 2, 3
+ESTABLISHED, SYN_RECV = 1, 3
+
+
+class Peer:
+    """The end of connections to PEER; it says what a test has it say, and nothing else."""
+
+    def __init__(self, device: int) -> None:
+        self.sequence = 1000
+        self._device = device
+        self._port = 0
+
+    def meet(self, before: str | None, after: str | None) -> tuple[socket.socket, int]:
+        """A socket that connects, with what it has chosen before and since; what its SYN wants to
+        be acknowledged."""
+        sender = socket.socket()
+        sender.setblocking(False)
+        if before:
+            choose(sender, before)
+        with contextlib.suppress(BlockingIOError):
+            sender.connect((PEER, PORT))
+        while (syn := self.hears(SYN)).flags & ACK:
+            pass
+        self._port = syn.sport
+        if after:
+            choose(sender, after)
+        return sender, syn.seq + 1
+
+    def hears(self, flags: int) -> dpkt.tcp.TCP:
+        """The next segment with these flags."""
+        while True:
+            assert select.select([self._device], [], [], 60)[0], f"nothing comes with {flags:#x}"
+            tcp = dpkt.ip.IP(os.read(self._device, 4096)).data
+            if tcp.flags & flags == flags:
+                return tcp
+
+    def says(self, flags: int, ack: int = 0, size: int = 0, ecn: int = 0) -> None:
+        ports = {"sport": PORT, "dport": self._port}
+        given = {"seq": self.sequence, "ack": ack, "flags": flags, "win": 60_000}
+        tcp = dpkt.tcp.TCP(**ports, **given, data=bytes(size))
+        os.write(self._device, ip_packet(PEER, ADDRESS, dpkt.ip.IP_PROTO_TCP, tcp, ecn))
+        self.sequence += size + bool(flags & SYN)
+
+
+@pytest.fixture
+def alone() -> Iterator[tuple[Client, Peer]]:
+    """The module's interface in a namespace with a peer."""
+    with elsewhere(), Client() as here, tun() as device:
+        write_sysctl("net.ipv4.tcp_orphan_retries", "1")
+        write_sysctl("net.ipv4.tcp_ecn", "1")
+        here.set_job(1)
+        yield here, Peer(device)
+        assert gone(here, 60)
+
+
+def await_state(sock: socket.socket, wanted: int) -> None:
+    wait_for(
+        lambda: sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == wanted,
+        f"state {wanted}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("mltcp", None), ("mltcp_dctcp", None), (None, "mltcp_cubic"), ("mltcp", "mltcp_dctcp")],
+)
+def test_a_socket_of_crossed_syns_that_closes_leaves_nothing(
+    alone: tuple[Client, Peer], before: str | None, after: str | None
+) -> None:
+    """It was never established: since 6.13 the kernel calls no release then."""
+    client, peer = alone
+    for _ in range(20):
+        sender, ack = peer.meet(before, after)
+        with refused(errno.ENOTCONN):
+            client.tag(sender.fileno(), 1)
+        peer.sequence = 1000
+        peer.says(SYN)
+        peer.hears(SYN | ACK)
+        await_state(sender, SYN_RECV)
+        with contextlib.suppress(genl.NetlinkError):
+            client.tag(sender.fileno(), 1)
+        sender.close()
+        peer.says(ACK, ack)
+        client.flows()
+        peer.says(RST | ACK, ack)
+        with socket.socket():  # has the memory of the other one soon
+            client.flows()
+
+
+@pytest.mark.parametrize("name", ["dctcp", "mltcp_dctcp"])
+@pytest.mark.parametrize("late", [False, True])
+def test_dctcp_tells_its_peer_of_each_mark_and_no_more(
+    alone: tuple[Client, Peer], name: str, late: bool
+) -> None:
+    """Though the peer hasn't reduced its window (RFC 8257, 3.2)."""
+    _, peer = alone
+    sender, ack = peer.meet(None if late else name, name if late else None)
+
+    def is_told(mark: int) -> bool:
+        peer.says(ACK | PUSH, ack, 10, mark)
+        while (answer := peer.hears(ACK)).ack != peer.sequence:
+            pass
+        return bool(answer.flags & ECE)
+
+    with sender:
+        peer.says(SYN | ACK | ECE, ack)
+        await_state(sender, ESTABLISHED)
+        assert [is_told(each) for each in (ECT0, CE, ECT0, ECT0)] == [False, True, False, False]
+        peer.says(RST | ACK, ack)
 
 
 @contextlib.contextmanager

@@ -4,10 +4,18 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
+import fcntl
+import functools
+import mmap
 import os
 import socket
+import struct
 import subprocess
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +28,9 @@ from vm.hostile import (
     elsewhere,
     exchange,
     gone,
+    refused,
 )
-from vm.loading import FILE, connected, pair, remove
+from vm.loading import FILE, connected, libc, pair, remove
 from vms.kernels import DEBUG
 
 from mltcp_tools.kernel.backends import attributes, get_backend
@@ -137,8 +146,62 @@ def test_unloading_during_a_dump(client: Client) -> None:
     remove()
 
 
-def test_a_sender_that_sleeps_with_its_lock() -> None:
-    assert subprocess.run([PROGRAMS / "stalled_sender"]).returncode == 0
+PAGE = 4096
+USERFAULTFD, UFFD_API, MISSING = 323, 0xAA, 1
+UFFDIO_API, UFFDIO_REGISTER, UFFDIO_ZEROPAGE = 0xC018AA3F, 0xC020AA00, 0xC020AA04
+ASKED, PATIENCE_S = 100, 5.0
+"""Requests one after the other, none of which may take as long as the lock is held, and the time
+for all."""
+
+
+@contextlib.contextmanager
+def absent_page() -> Iterator[tuple[mmap.mmap, int, Callable[[], None]]]:
+    """A page that isn't there yet, a descriptor that can be read once somebody wants it, and what
+    brings it. A file system of one's own would do, too."""
+    page = mmap.mmap(-1, PAGE)
+    where = ctypes.addressof(ctypes.c_char.from_buffer(page)), PAGE
+    fault = libc.syscall(USERFAULTFD, os.O_CLOEXEC)
+    fcntl.ioctl(fault, UFFDIO_API, struct.pack("=QQQ", UFFD_API, 0, 0))
+    fcntl.ioctl(fault, UFFDIO_REGISTER, struct.pack("=QQQQ", *where, MISSING, 0))
+    bring = functools.partial(
+        fcntl.ioctl, fault, UFFDIO_ZEROPAGE, struct.pack("=QQQQ", *where, 0, 0)
+    )
+    try:
+        yield page, fault, bring
+    finally:
+        os.close(fault)
+
+
+def test_a_sender_that_sleeps_with_its_lock_holds_up_nobody(client: Client) -> None:
+    """Requests for its socket are refused at once and granted later; others are answered."""
+    client.set_job(1)
+    given = {Attribute.JOB_ID: struct.pack("=I", 1)}
+    refusals = []
+
+    def tag_it() -> None:
+        with Client() as own:
+            for _ in range(ASKED):
+                with refused(errno.EBUSY):
+                    own.socket.request(Command.TAG, given)
+                refusals.append(True)
+
+    with pair("mltcp") as (sender, _), absent_page() as (page, fault, bring):
+        given[Attribute.FD] = struct.pack("=i", sender.fileno())
+        sending = threading.Thread(target=sender.send, args=[page])
+        sending.start()
+        os.read(fault, 32)  # now it has the lock
+        try:
+            asking = threading.Thread(target=tag_it), threading.Thread(target=client.jobs)
+            for each in asking:
+                each.start()
+            for each in asking:
+                each.join(PATIENCE_S)
+                assert not each.is_alive()
+            assert len(refusals) == ASKED
+        finally:
+            bring()
+            sending.join()
+        client.tag(sender.fileno(), 1)
 
 
 FEW, MANY = 48, 1000
