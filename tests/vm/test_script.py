@@ -57,22 +57,6 @@ def test_a_command_runs_in_the_checkout_and_its_files_stay() -> None:
         (CHECKOUT / name).unlink(missing_ok=True)
 
 
-SORTS = """
-import numpy as np
-for size in range(1, 200):
-    numbers = np.random.default_rng(size).permutation(size)
-    for kind in ("i8", "f8"):
-        order = np.argsort(numbers.astype(kind))
-        assert np.array_equal(numbers[order], np.arange(size)), size
-"""
-
-
-def test_numpy_sorts_right_under_emulation() -> None:
-    """QEMU 7.2 has instructions of AVX2 that go wrong, and reports are made of sorted numbers."""
-    status, _, err = run(str(CHECKOUT / ".venv/bin/python"), "-c", SORTS)
-    assert status == 0, err
-
-
 @pytest.mark.full
 def test_virtual_time_skips_idle_time_and_testbed_is_in_memory() -> None:
     options = ("--icount", "--timeout", "10min")

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.test_attach import test_attach_and_detach  # noqa: F401
+from netns.test_attach import test_attach_and_detach as attach_and_detach
 from netns.test_attach_kernel import test_no_process_is_touched  # noqa: F401
+from vm.bridge import HARDENED
 
+from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host import facts
 
-pytestmark = [pytest.mark.bpf, pytest.mark.VM(append="lockdown=confidentiality")]
+pytestmark = [pytest.mark.bpf, HARDENED]
 
 backend = backend_fixture(fresh_and_loaded, ["bpf"])
 
@@ -29,3 +31,7 @@ def locked_down(tmp_path: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_a_connection_is_attached_and_gets_its_own_control_back(backend: Backend) -> None:
+    attach_and_detach(backend, "127.0.0.1")

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from vm.bridge import VIRTUAL_TIME
 from vm.hostile import Client, elsewhere, exchange, gone, may_open_many
 from vm.loading import MODULE, connected, insert, pair, remove
 
-pytestmark = pytest.mark.VM(icount=True)
+pytestmark = VIRTUAL_TIME
 
 TRACING = Path("/sys/kernel/tracing")
 EVENT = TRACING / "events/mltcp/lock"

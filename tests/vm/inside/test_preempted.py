@@ -13,10 +13,11 @@ from collections.abc import Iterator
 import pytest
 from netns.backends_here import backend_fixture
 from netns.connections import connection_here
+from vm.bridge import HARDENED
 
 from mltcp_tools.kernel.backends.base import Backend, Flow
 
-pytestmark = [pytest.mark.bpf, pytest.mark.VM(append="preempt=full")]
+pytestmark = [pytest.mark.bpf, HARDENED]
 
 backend = backend_fixture(names=["bpf"])
 

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import pytest
 from netns.backends_here import BPF_IN_GUEST, backend_fixture, fresh_and_loaded
 from netns.test_scripted_peer import *  # noqa: F403
+from vm.bridge import VIRTUAL_TIME
 
-pytestmark = pytest.mark.VM(icount=True)
+pytestmark = VIRTUAL_TIME
 
 backend = backend_fixture(fresh_and_loaded, [BPF_IN_GUEST, "kmod"])

@@ -12,13 +12,14 @@ import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.test_trial import nothing_left, result, trial
 from netns.trainings import Training, training
+from vm.bridge import VIRTUAL_TIME
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell
 
-pytestmark = [pytest.mark.VM(icount=True), pytest.mark.full]
+pytestmark = [VIRTUAL_TIME, pytest.mark.full]
 backend = backend_fixture(fresh_and_loaded, ["kmod"])
 
 Start = Callable[..., int]
