@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import click
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.cluster_own import ask, import_
-from mltcp_tools.cli.options import list_option, output_folder, shown_option, with_options
+from mltcp_tools.cli.options import list_option, shown_option, with_options
 from mltcp_tools.cli.text import examples
 
 
@@ -71,7 +70,6 @@ def command() -> None:
     metavar="A,B,…",
     help="Rules by which jobs share links: fair, reno, mltcp, time_shifts, mltcp+time_shifts.",
 )
-@output_folder("Write a run folder: every job, and the summaries.")
 @click.option(
     "--ray",
     "address",
@@ -85,7 +83,6 @@ def run(
     trace: str | None,
     policies: tuple[str, ...],
     treatments: tuple[str, ...],
-    output: Path | None,
     address: str | None,
     shorter: float,
     draws: int,
@@ -96,48 +93,33 @@ def run(
     FILE is YAML with the cluster and, without --workload, its jobs;
     mltcp_tools/clusters/reading.py describes it. With several --draws, the figures are means
     over random draws (of jobs, paths and random variation), and each line gives the reduction of
-    completion times compared with the first line, with an interval. The folder of -o is updated
-    after each run.
+    completion times compared with the first line, with an interval. The JSON has every job, too.
     """
-    from mltcp_tools.base.run_tables import check_folder
-    from mltcp_tools.clusters.outcome import Outcome, write_report
+    from mltcp_tools.clusters.outcome import Outcome
     from mltcp_tools.clusters.policies import policy
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.sweep import Task, sweep
     from mltcp_tools.clusters.text import long, render_summaries
     from mltcp_tools.clusters.traces import read_draws
-    from mltcp_tools.kernel.environment import RunEnvironment
 
     # Names that don't exist are refused before anything runs.
     variants = [(policy(n).name, treatment(t).name) for n in policies for t in treatments]
     workloads = read_draws(file, trace, shorter, draws)
-    if output is not None:
-        check_folder(output)
-        output.mkdir(parents=True, exist_ok=True)
-        environment = RunEnvironment(output)
-        environment.add(simulated=True)
-        if file is not None:
-            shutil.copyfile(file, output / "workload.yaml")
     tasks = [Task(each, name, how, shorter) for each in workloads for name, how in variants]
     done: dict[int, Outcome] = {}
     for place, outcome in sweep(tasks, address):
         done[place] = outcome
-        mean_s = float(outcome.summary()["completion_mean_s"])
         click.echo(
             f"{len(done)} of {len(tasks)}: {outcome.policy}, {outcome.treatment}, seed"
-            f" {outcome.seed}: completion {long(mean_s)}",
+            f" {outcome.seed}: completion {long(float(outcome.summary()['completion_mean_s']))}",
             err=True,
         )
-        if output is not None:
-            write_report(output, [done[place] for place in sorted(done)])
     outcomes = [done[place] for place in range(len(tasks))]
-    summaries = [outcome.summary() for outcome in outcomes]
-    if output is not None:
-        environment.finish("finished")
     if as_json:
-        click.echo(json.dumps({"schema": "mltcp-cluster/1", "runs": summaries}, indent=2))
+        runs = [each.summary() | {"each": [vars(job) for job in each.jobs]} for each in outcomes]
+        click.echo(json.dumps({"schema": "mltcp-cluster/2", "runs": runs}, indent=2))
     else:
-        click.echo(render_summaries(summaries), nl=False)
+        click.echo(render_summaries([each.summary() for each in outcomes]), nl=False)
 
 
 @command.command(

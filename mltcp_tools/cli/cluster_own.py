@@ -22,7 +22,7 @@ from mltcp_tools.cli.text import examples
     ),
 )
 @click.argument("log", type=click.Path(path_type=Path))
-@output_file("Write the workload to this YAML file, for `cluster ask`.")
+@output_file("Write the workload to this YAML file, for `cluster ask`.  [default: stdout]")
 @click.option(
     "--network",
     type=click.Path(path_type=Path),
@@ -73,13 +73,12 @@ def import_(
     submitted, start, end, gpus and, where known, nodes, model, iterations or iteration.
     The error names all missing inputs at once.
     """
-    from mltcp_tools.clusters.own import importing, page
+    from mltcp_tools.clusters.own import importing
     from mltcp_tools.clusters.own.counters import measured, read_counters
+    from mltcp_tools.clusters.own.findings import unsaid
     from mltcp_tools.clusters.own.logs import read_log
     from mltcp_tools.clusters.reading import parse_workload
 
-    if output is None:
-        raise UsageError("name the file to write with -o.")
     if uplink is not None and network is None:
         raise UsageError(
             "--uplink is the rate of links between switches; describe these with --network."
@@ -104,26 +103,27 @@ def import_(
     known: dict[str, object] = {}
     for path in models:
         known = importing.models_of_table(Path(path)) | known
-    sizes = (
-        [f"{counted(len(known), 'model')} of {', '.join(Path(each).name for each in models)}"]
-        if models
-        else []
-    )
+    sizes, covered = [], ""
+    if models:
+        names = ", ".join(Path(each).name for each in models)
+        sizes.append(f"{counted(len(known), 'model')} of {names}")
     if counters is not None:
-        kept, nodes = read_counters(counters), importing.gpus_of_servers(read.jobs)
-        covered = sum(kept.name_of(node) is not None for node in nodes)
-        seen, read, guessed = measured(read, kept, cluster.server_rates_bps, known)
+        kept = read_counters(counters)
+        covered = kept.coverage(read.jobs)
+        seen, read, guessed = measured(read, kept, cluster, known)
         known = seen | known
         assumed += ["iteration"] * guessed
-        source = f"{counters.name} ({covered} of the log's {counted(len(nodes), 'server')})"
-        sizes.append(f"{counted(len(seen), 'model')} measured by {source}")
+        sizes.append(f"{counted(len(seen), 'model')} measured by {counters.name} ({covered})")
     given = {"servers' links": rate, "uplinks": uplink, "queues": queue}
     inputs = importing.inputs(log, read, network, cluster, given, sizes)
-    text = importing.document(read, section, known, assumed, inputs)
+    text = importing.document(read, section, known, assumed, inputs, covered)
     made = parse_workload(text, f"What {log} makes")
+    click.echo("\n".join([*inputs, *unsaid(made)]), err=True)
+    if output is None:
+        click.echo(text, nl=False)
+        return
     output.write_text(text, encoding="utf-8")
-    said = "\n".join([*inputs, *page.unsaid(made)])
-    click.echo(f"{said}\nNext: mltcp cluster ask {output}", err=True)
+    click.echo(f"Next: mltcp cluster ask {output}", err=True)
 
 
 def _require(name: str, value: str | None, kind: Quantity) -> None:
@@ -155,18 +155,17 @@ def ask(data: Path, draws: int, output: Path | None, as_json: bool) -> None:
     """
     from importlib.metadata import version
 
-    from mltcp_tools.clusters.own import page
-    from mltcp_tools.clusters.own.findings import findings
+    from mltcp_tools.clusters.own.findings import findings, page
 
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"There is no folder {output.parent} to write the page to.")
-    found = findings(
+    sections, found = findings(
         data,
         draws,
         said=lambda what: click.echo(f"{what}…", err=True),
         shown=lambda text: None if as_json else click.echo(text),
     )
     if output is not None:
-        output.write_text(page.page(str(data), version("mltcp-tools"), found), encoding="utf-8")
+        output.write_text(page(str(data), version("mltcp-tools"), sections), encoding="utf-8")
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=2))
+        click.echo(json.dumps(found, indent=2))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.engine.library import Phase
+from mltcp_tools.clusters.engine.library import Iteration
 from mltcp_tools.clusters.topology import Topology
 
 
@@ -22,16 +22,14 @@ from mltcp_tools.clusters.topology import Topology
 class Model:
     """compute_s: seconds of an iteration on one GPU. size: bytes that a ring adds up in it.
 
-    phases: into how many parts the iteration splits, each computing and then sending
-    its share. flows: connections between two servers. step_s: the part of `compute_s` that doesn't
-    depend on the batch. noise: gradient noise scale, in batches (McCandlish et al. 2018). Each of
-    the two is None where it isn't known.
+    flows: connections between two servers. step_s: the part of `compute_s` that doesn't depend on
+    the batch. noise: gradient noise scale, in batches (McCandlish et al. 2018). Each of the two is
+    None where it isn't known.
     """
 
     name: str
     compute_s: float
     size: int
-    phases: int = 1
     flows: int = 4
     step_s: float | None = None
     noise: float | None = None
@@ -39,8 +37,8 @@ class Model:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.compute_s) and self.compute_s > 0):
             raise UsageError(f"model {self.name} must compute for more than 0 s.")
-        if self.size < 0 or min(self.phases, self.flows) < 1:
-            raise UsageError(f"model {self.name} has a negative size, or no phase.")
+        if self.size < 0 or self.flows < 1:
+            raise UsageError(f"model {self.name} has a negative size, or no connection.")
         if self.step_s is not None and not 0 <= self.step_s < self.compute_s:
             raise UsageError(f"model {self.name}: step is 0 s or more, and less than compute.")
         if self.noise is not None and not 0 <= self.noise < math.inf:
@@ -55,7 +53,7 @@ MODELS: dict[str, Model] = {
         Model("vgg16", 0.230, 553_000_000),
         Model("inception", 0.210, 95_000_000),
         Model("bert", 0.420, 1_340_000_000),
-        Model("gpt2", 0.900, 3_000_000_000, phases=2),
+        Model("gpt2", 0.900, 3_000_000_000),
         Model("transformer", 0.110, 260_000_000),
         Model("cifar10", 0.050, 45_000_000),
         Model("deepspeech2", 0.250, 230_000_000),
@@ -70,32 +68,20 @@ Allocation = Mapping[int, int]
 
 
 def lag_s(topology: Topology, allocation: Allocation) -> float:
-    """Seconds of a phase in which nothing is sent, as the steps of a ring wait for each other: an
-    RTT for each."""
+    """Seconds of an iteration in which nothing is sent, as the steps of a ring wait for each other:
+    an RTT for each."""
     servers = sum(gpus > 0 for gpus in allocation.values())
     return 2 * max(0, servers - 1) * topology.rtt_s
 
 
-def phases_of(
-    model: Model, topology: Topology, allocation: Allocation, job: int
-) -> tuple[Phase, ...]:
-    """The phases of the job's iterations where it is placed; inside a server nothing is counted."""
+def iteration_of(model: Model, topology: Topology, allocation: Allocation, job: int) -> Iteration:
+    """The job's iteration where it is placed. In a ring, each server sends 2 (n - 1) / n of the
+    gradients to the next (Patarasuk and Yuan 2009); inside a server nothing is counted."""
     servers = sorted(server for server, gpus in allocation.items() if gpus)
-    size = math.ceil(model.size / model.phases)
-    if len(servers) < 2 or not size:
-        crossings: dict[int, float] = {}
-        size = 0
-    else:
-        crossings, size = _ring(topology, servers, size, job)
-    return (Phase(model.compute_s / model.phases, size, crossings),) * model.phases
-
-
-def _ring(
-    topology: Topology, servers: Sequence[int], size: int, job: int
-) -> tuple[dict[int, float], int]:
-    """Every server sends 2 (n - 1) / n of the sum's size to the next (Patarasuk and Yuan 2009)."""
     n, crossed = len(servers), Counter[int]()
+    if n < 2 or not model.size:
+        return Iteration(model.compute_s, 0, {})
     for source, target in zip(servers, [*servers[1:], servers[0]], strict=True):
         crossed.update(topology.path(source, target, job))
     crossings = {link: float(times) for link, times in sorted(crossed.items())}
-    return crossings, math.ceil(2 * (n - 1) / n * size)
+    return Iteration(model.compute_s, math.ceil(2 * (n - 1) / n * model.size), crossings)

@@ -3,7 +3,7 @@
 
     cluster: {servers: 32, gpus: 8, rate: 50gbit, leaf: 8, oversubscription: 4}
     models:                               # besides those of models.py, or other values for them
-      mine: {compute: 150ms, size: 400MB, phases: 1, flows: 4, step: 20ms, noise: 8}
+      mine: {compute: 150ms, size: 400MB, flows: 4, step: 20ms, noise: 8}
     jobs:                                 # either a list
       - {name: a, model: vgg16, gpus: 16, iterations: 2000, arrival: 0s}
     generate:                             # or draws
@@ -33,8 +33,9 @@ import numpy as np
 from mltcp_tools.base.document import Section, read_section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import parse_bytes, parse_fraction, parse_seconds
+from mltcp_tools.base.values import whole
 from mltcp_tools.clusters.models import MODELS, Model
-from mltcp_tools.clusters.topology import FIELDS, Topology, positive, read_topology, regular, whole
+from mltcp_tools.clusters.topology import FIELDS, Topology, positive, read_topology, regular
 from mltcp_tools.clusters.workload import (
     SEEDS,
     ClusterJob,
@@ -50,10 +51,11 @@ from mltcp_tools.clusters.workload import (
 _FIELDS = ["cluster", "models", "jobs", "generate", "seed", "inputs", "origin", "assumed", "parts"]
 _JOB_FIELDS = ["name", "model", "gpus", "iterations", "arrival", "jitter"]
 _OBSERVED_FIELDS = ["start", "took", "placement"]
-_MODEL_FIELDS = ["compute", "size", "phases", "flows", "step", "noise", "like"]
+_MODEL_FIELDS = ["compute", "size", "flows", "step", "noise"]
 _GENERATE_FIELDS = ["jobs", "load", "models", "gpus", "hours", "jitter"]
 ASSUMED = {"topology", "uplink", "queue", "iteration"}
 """Inputs that an import may have had to assume."""
+COUNT = whole(1)
 LEAST_COMPUTE = 0.02
 """Share of an iteration that a model computes at least where that follows from the iteration."""
 
@@ -66,7 +68,7 @@ def parse_workload(text: str, file: str, seed: int | None = None) -> Workload:
     if ("jobs" in set(top)) == ("generate" in set(top)):
         raise top.error("needs either jobs or generate.")
     base = _without_jobs(top, seed)
-    described, unknown = _read_models(top)
+    described, unknown = read_models(top.section("models", None))
     models = MODELS | described
     key = "jobs" if "jobs" in set(top) else "generate"
     with top.complaints(key):
@@ -132,14 +134,14 @@ def parse_cluster(text: str, file: str, seed: int | None = None) -> Workload:
 
 def _without_jobs(top: Section, given: int | None) -> Workload:
     section = top.section("cluster", FIELDS)
-    seed = top.get("seed", whole, 1) if given is None else given
+    seed = top.get("seed", COUNT, 1) if given is None else given
     topology = regular(seed=seed) if section is None else read_topology(section, seed)
     placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
     inputs = top.get("inputs", _read_texts, tuple[str, ...]())
     assumed = top.get("assumed", _read_assumed, tuple[str, ...]())
     section = top.section("parts", ["jobs", "gpu_hours"])
     parts = (
-        (section.get("jobs", whole), section.get("gpu_hours", positive)) if section else (0, 0.0)
+        (section.get("jobs", COUNT), section.get("gpu_hours", positive)) if section else (0, 0.0)
     )
     origin_s = top.get("origin", positive, 0.0)
     return Workload(
@@ -163,47 +165,26 @@ def _read_assumed(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _read_models(top: Section) -> tuple[dict[str, Model], Set[str]]:
-    """Models, and the names of those without a computing time."""
-    section = top.section("models", None)
+def read_models(section: Section | None) -> tuple[dict[str, Model], Set[str]]:
+    """Models of a section `models`, and the names of those without a computing time."""
     models: dict[str, Model] = {}
     unknown: set[str] = set()
     for name in section or ():
         assert section is not None
         each = section.section(name, _MODEL_FIELDS)
         assert each is not None
-        base = _base(each, name, MODELS | models)
-        if "compute" not in set(each) and each.get("like", str, None) in {None, *unknown}:
+        if "compute" not in set(each):
             unknown.add(name)
-        try:
+        with section.complaints(name):
             models[name] = Model(
                 name,
-                each.get("compute", parse_seconds, base.compute_s),
-                each.get("size", parse_bytes, base.size),
-                each.get("phases", whole, base.phases),
-                each.get("flows", whole, base.flows),
-                each.get("step", parse_seconds, base.step_s),
-                each.get("noise", positive, base.noise),
+                each.get("compute", parse_seconds, 1.0),
+                each.get("size", parse_bytes),
+                each.get("flows", COUNT, Model.flows),
+                each.get("step", parse_seconds, None),
+                each.get("noise", positive, None),
             )
-        except UsageError as error:
-            if str(error).startswith(f"{top.file}:"):
-                raise
-            raise section.error(str(error), name) from None
     return models, unknown
-
-
-def _base(section: Section, name: str, known: Mapping[str, Model]) -> Model:
-    """Return the model from which missing fields are taken."""
-    like = section.get("like", str, None)
-    if like is None:
-        if "size" not in set(section):
-            raise section.error(f"model {name} needs it, or `like` another one.", "size")
-        return Model(name, 1.0, 0)
-    if like not in known:
-        raise section.error(
-            f"there is no model {like!r} above; there are {', '.join(sorted(known))}.", "like"
-        )
-    return known[like]
 
 
 def _read_jobs(
@@ -213,12 +194,8 @@ def _read_jobs(
     names: set[str] = set()
     for section in top.sections("jobs", [*_JOB_FIELDS, *_OBSERVED_FIELDS]):
         name = section.get("name", str, f"job-{len(jobs) + 1}")
-        try:
+        with section.complaints("model"):
             model = require_model(section.get("model", str), models)
-        except UsageError as error:
-            if str(error).startswith(f"{top.file}:"):
-                raise
-            raise section.error(str(error), "model") from None
         arrival_s = section.get("arrival", duration, 0.0)
         if jobs and arrival_s < jobs[-1].arrival_s:
             raise section.error("is earlier than the job before it; put jobs in order.", "arrival")
@@ -230,8 +207,8 @@ def _read_jobs(
         job = ClusterJob(
             name,
             model,
-            section.get("gpus", whole),
-            section.get("iterations", whole) if known else 1,
+            section.get("gpus", COUNT),
+            section.get("iterations", COUNT) if known else 1,
             arrival_s,
             section.get("jitter", parse_fraction, 0.0),
             seed * SEEDS + len(jobs),
@@ -254,11 +231,11 @@ def _read_placement(section: Section, topology: Topology) -> tuple[tuple[int, in
     for name in found:
         if name not in numbers:
             raise found.error("the cluster has no such server.", name)
-        gpus = found.get(name, whole)
+        gpus = found.get(name, COUNT)
         if gpus > topology.machines[numbers[name]].gpus:
             raise found.error(f"the server has {topology.machines[numbers[name]].gpus}.", name)
         placed.append((numbers[name], gpus))
-    if sum(gpus for _, gpus in placed) != section.get("gpus", whole):
+    if sum(gpus for _, gpus in placed) != section.get("gpus", COUNT):
         raise section.error("must have as many GPUs as the job.", "placement")
     return tuple(sorted(placed))
 
@@ -270,7 +247,7 @@ def _read_draws(top: Section) -> Generated:
     models = section.section("models", None)
     gpus = section.section("gpus", None)
     return Generated(
-        section.get("jobs", whole, default.jobs),
+        section.get("jobs", COUNT, default.jobs),
         section.get("load", positive, default.load),
         {name: models.get(name, positive) for name in models} if models else default.models,
         {_number(gpus, key): gpus.get(key, positive) for key in gpus} if gpus else default.gpus,

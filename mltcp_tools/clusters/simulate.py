@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from mltcp_tools.base.errors import MltcpError
-from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
-from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
+from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Iteration
+from mltcp_tools.clusters.models import Allocation, iteration_of, lag_s
 from mltcp_tools.clusters.outcome import Done, Outcome
 from mltcp_tools.clusters.policies.plan import Scaled, scaled
 from mltcp_tools.clusters.rules import Treatment
@@ -33,53 +33,53 @@ class _Run:
     """A stretch in which a job's place is the same. lost_s: by link, what was noted of it."""
 
     engine: int
-    phases: tuple[Phase, ...]
+    own: Iteration
     iterations: int
     scaled: Scaled
     lost_s: dict[int, float] = field(default_factory=dict)
 
 
 class Losses:
-    """GPU seconds for which jobs sent longer than alone, by what made them: `by_pair` has (link,
-    job, job) with the lower numbers first; both directions of a link count as one. What a job loses
-    on a full link is divided among the others that are placed on it, by what they send over it."""
+    """GPU seconds for which jobs sent longer than alone, by what made them: `by_pair` has (link, a
+    job, the one that slowed it); both directions of a link count as one. What a job loses on a full
+    link is divided among the others that are placed on it, by what they send over it."""
 
     def __init__(self) -> None:
         self.by_pair: dict[tuple[int, int, int], float] = defaultdict(float)
 
-    def note(self, engine: FlowSimulator, runs: Mapping[int, _Run], jobs: Sequence[int]) -> None:
-        """Add what was lost since the last time; jobs: GPUs of each."""
+    def note(self, engine: FlowSimulator, runs: Mapping[int, _Run], gpus: Sequence[int]) -> None:
+        """Add what was lost since the last time; gpus: of each job."""
         sends: dict[int, dict[int, float]] = defaultdict(dict)
         for number, run in runs.items():
-            for phase in run.phases:
-                for link, times in phase.crossings.items():
-                    sends[link][number] = sends[link].get(number, 0.0) + times * phase.size
+            for link, times in run.own.crossings.items():
+                sends[link][number] = times * run.own.size
         for number, run in runs.items():
-            lost_s = engine.lost(run.engine, run.phases)
+            lost_s = engine.lost(run.engine, run.own)
             for link, seconds in lost_s.items():
                 others = {other: sent for other, sent in sends[link].items() if other != number}
-                more_s = (seconds - run.lost_s.get(link, 0.0)) * jobs[number]
+                more_s = (seconds - run.lost_s.get(link, 0.0)) * gpus[number]
                 for other, sent in others.items() if more_s > 0 else ():
-                    pair = link >> 1, min(number, other), max(number, other)
-                    self.by_pair[pair] += more_s * sent / sum(others.values())
+                    self.by_pair[link >> 1, number, other] += more_s * sent / sum(others.values())
             run.lost_s = lost_s
 
 
 @dataclass
 class _Tally:
+    """What a job had so far. brought, batches: sums over its iterations, in those it asked for."""
+
     running_s: float = 0.0
     iterations: int = 0
     iterations_s: float = 0.0
     batches: float = 0.0
-    rates: float = 0.0
+    brought: float = 0.0
     restarts: int = 0
 
 
 class ClusterSimulator:
     """One run of a workload; the same arguments give the same outcome.
 
-    needs: (seconds, servers) that something else has from then on. losses: notes what
-    jobs lose to each other. said: hears how many jobs are done.
+    needs: (seconds, servers) that something else has from then on. losses: notes what jobs lose to
+    each other.
     """
 
     def __init__(
@@ -90,18 +90,15 @@ class ClusterSimulator:
         *,
         needs: Iterable[tuple[float, int]] = (),
         losses: Losses | None = None,
-        said: Callable[[int], None] = lambda done: None,
     ) -> None:
         self._needs = needs
-        self._losses, self._said = losses, said
+        self._losses = losses
         self._gpus = [job.gpus for job in workload.jobs]
         self._held: list[int] = []
         self._workload, self._policy, self._treatment = workload, policy, treatment
         self._topology = workload.topology
         self._engine = FlowSimulator(
-            self._topology.rates_bps,
-            treatment.rule,
-            packets=self._topology.packets,
+            self._topology.rates_bps, treatment.rule, packets=self._topology.packets
         )
         self._free = self._topology.gpus_of.copy()
         self._up = np.ones(self._topology.servers, dtype=bool)
@@ -110,10 +107,10 @@ class ClusterSimulator:
         self._runs: dict[int, _Run] = {}
         self._by_engine: dict[int, int] = {}
         self._tallies: dict[int, _Tally] = {}
-        self._lone: dict[tuple[object, int], float] = {}
         self._now_s = 0.0
-        self._outcome = Outcome(policy.name, treatment.name, total_gpus=self._topology.total_gpus)
-        self._outcome.seed = workload.seed
+        self._outcome = Outcome(
+            policy.name, treatment.name, workload.seed, self._topology.total_gpus
+        )
 
     def run(self) -> Outcome:
         """Until every job is done. Raises MltcpError where the policy starves a job for good."""
@@ -132,7 +129,6 @@ class ClusterSimulator:
                 self._losses.note(self._engine, self._runs, self._gpus)
             if done is not None:
                 self._end(self._by_engine[done])
-                self._said(len(self._outcome.jobs))
             elif until_s == _LAST_S:
                 raise MltcpError(
                     f"The policy {self._policy.name} leaves"
@@ -155,14 +151,12 @@ class ClusterSimulator:
         return self._outcome
 
     def _view(self) -> View:
-        return View(
-            self._now_s,
-            self._topology,
-            np.where(self._up, self._free, 0),
-            tuple(self._waiting[number] for number in sorted(self._waiting)),
-            tuple(self._running[number] for number in sorted(self._running)),
-            self._done_share,
+        waiting, running = (
+            tuple(states[number] for number in sorted(states))
+            for states in (self._waiting, self._running)
         )
+        free = np.where(self._up, self._free, 0)
+        return View(self._now_s, self._topology, free, waiting, running, self._done_share)
 
     def _done_share(self, state: JobState) -> float:
         run = self._runs.get(state.number)
@@ -173,10 +167,7 @@ class ClusterSimulator:
 
     def _arrive(self, number: int) -> None:
         job = self._workload.jobs[number]
-        key = (job.model, job.gpus)
-        if key not in self._lone:
-            self._lone[key] = isolated_iteration_s(job, self._topology)
-        self._waiting[number] = JobState(number, job, self._lone[key])
+        self._waiting[number] = JobState(number, job, isolated_iteration_s(job, self._topology))
         self._tallies[number] = _Tally()
 
     def _end(self, number: int) -> None:
@@ -198,20 +189,17 @@ class ClusterSimulator:
                 mean_s / state.isolated_s,
                 tally.restarts,
                 tally.batches / tally.iterations,
-                tally.rates / tally.iterations,
+                tally.brought / tally.iterations,
             )
         )
 
     def _apply(self, decision: Decision) -> None:
-        changed = [
-            number
-            for number, state in self._running.items()
-            if dict(decision.get(number, {})) != dict(state.allocation)
-        ]
-        for number in changed:
-            self._stop(number)
-        for number in [number for number in decision if number not in self._running]:
-            self._start(number, decision[number])
+        for number, state in list(self._running.items()):
+            if dict(decision.get(number, {})) != dict(state.allocation):
+                self._stop(number)
+        for number, allocation in decision.items():
+            if number not in self._running:
+                self._start(number, allocation)
         if self._treatment.time_shifts:
             self._plan_time_shifts()
 
@@ -230,12 +218,12 @@ class ClusterSimulator:
         state.allocation, state.started_s = dict(allocation), self._now_s
         self._tallies[number].restarts += again
         own = scaled(job.model, job.gpus, sum(allocation.values()), self._topology)
-        phases = phases_of(own.model, self._topology, allocation, number)
+        iteration = iteration_of(own.model, self._topology, allocation, number)
         left = (1 - state.progress) * job.iterations / own.learning_rate
         iterations = max(1, math.ceil(left - 1e-6))
         engine = self._engine.add(
             FlowJob(
-                phases,
+                iteration,
                 iterations,
                 begun_s,
                 replace(job, model=own.model).compute_rows(),
@@ -244,7 +232,7 @@ class ClusterSimulator:
                 flows=job.model.flows,
             )
         )
-        self._runs[number] = _Run(engine, phases, iterations, own)
+        self._runs[number] = _Run(engine, iteration, iterations, own)
         self._by_engine[engine] = number
         self._running[number] = state
 
@@ -260,7 +248,7 @@ class ClusterSimulator:
         tally.iterations += stats.done
         tally.iterations_s += stats.sum_s
         tally.batches += stats.done * run.scaled.batch
-        tally.rates += stats.done * run.scaled.learning_rate
+        tally.brought += stats.done * run.scaled.learning_rate
         self._outcome.used_gpu_s += held_s * sum(state.allocation.values())
         for server, gpus in state.allocation.items():
             self._free[server] += gpus
@@ -270,14 +258,13 @@ class ClusterSimulator:
     def _plan_time_shifts(self) -> None:
         """Time shifts of the jobs that run now."""
         runs = [self._runs[number] for number in sorted(self._running)]
-        planned = plan_time_shifts(self._topology, [run.phases for run in runs])
+        planned = plan_time_shifts(self._topology, [run.own for run in runs])
         for place, run in enumerate(runs):
+            slots = (0.0, 0.0, 0.0)
             if own := planned.get(place):
                 # Slots count from time 0, so that a plan that stays moves no job.
-                due_s, slack_s = own.first(0.0, self._now_s), REALIGN * own.period_s
-                self._engine.time_shifts(run.engine, own.period_s, due_s, slack_s)
-            else:
-                self._engine.time_shifts(run.engine, 0.0, 0.0, 0.0)
+                slots = own.period_s, own.first(0.0, self._now_s), REALIGN * own.period_s
+            self._engine.time_shifts(run.engine, *slots)
 
     def _lend(self, count: int) -> None:
         """Inference is to have so many servers; those whose jobs lose least go first."""

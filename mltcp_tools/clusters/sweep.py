@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +14,6 @@ from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.workload import Workload
 
-EVERY_S = 10.0
-"""Seconds between reports of a long run."""
 RETRIES = 3
 """Of a run whose worker died, by Ray."""
 
@@ -33,24 +29,9 @@ class Task:
 
 
 def perform(task: Task) -> Outcome:
-    """The run's outcome; how far it is goes to stderr every EVERY_S."""
+    """The run's outcome."""
     scheduler = policy(task.policy, task.workload.seed, task.pace)
-    last_s = begun_s = time.monotonic()
-
-    def said(done: int) -> None:
-        nonlocal last_s
-        now_s = time.monotonic()
-        if now_s - last_s >= EVERY_S:
-            last_s = now_s
-            print(
-                f"{task.policy}, {task.treatment}, seed {task.workload.seed}: {done} of"
-                f" {len(task.workload.jobs)} jobs done after {now_s - begun_s:.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    how = treatment(task.treatment)
-    return ClusterSimulator(task.workload, scheduler, how, said=said).run()
+    return ClusterSimulator(task.workload, scheduler, treatment(task.treatment)).run()
 
 
 def sweep(tasks: Sequence[Task], address: str | None = None) -> Iterator[tuple[int, Outcome]]:

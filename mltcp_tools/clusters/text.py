@@ -21,14 +21,11 @@ def render_summaries(summaries: Sequence[Mapping[str, Any]]) -> str:
     for each in summaries:
         drawn.setdefault((each["policy"], each["treatment"]), []).append(each)
     first, *others = drawn.values()
-    several = len(first) > 1 and others
-    head = ["policy", "treatment", *_OUTCOMES]
-    head[3:3] = ["below the first"] if several else []
-    rows = [head]
+    several = ["below the first"] if len(first) > 1 and others else []
+    rows = [["policy", "treatment", "completion", *several, *list(_OUTCOMES)[1:]]]
     for key, draws in drawn.items():
-        row = [*key, *(form(_mean(draws, each)) for each, form in _OUTCOMES.values())]
-        row[3:3] = [_below(draws, first)] if several else []
-        rows.append(row)
+        completion, *row = (form(_mean(draws, each)) for each, form in _OUTCOMES.values())
+        rows.append([*key, completion, *(_below(draws, first) for _ in several), *row])
     return table(rows)
 
 
@@ -97,11 +94,8 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
             rows.append([variant[0]["variant"], *means])
         parts.append(table(rows))
         for each in found["saved"]:
-            time, slo = (
-                effect(each["completion"], each["half"]),
-                effect(each["slo"], each["slo_half"]),
-            )
-            saved.append([name, each["rival"], time, slo])
+            time = effect(each["completion"], each["half"])
+            saved.append([name, each["rival"], time, effect(each["slo"], each["slo_half"])])
     return "\n".join([*parts, table(saved)])
 
 
@@ -113,13 +107,12 @@ def render_learned(rows: Sequence[Mapping[str, Any]], error: float, guess: float
     for row in rows:
         times = long(row["completion_s"]), long(row["p99_s"])
         lines.append([row["policy"], *times, f"{row['slowdown']:.3f}"])
-        for rival, shares in row["saved"].items():
-            mean, half = (100 * each for each in shares)
+        for rival, (mean, half) in row["saved"].items():
             told = "not significantly different from"
             if abs(mean) > half:
-                told = "significantly better than" if mean > 0 else "significantly worse than"
-            limits = f"95 % CI {mean - half:+.1f} to {mean + half:+.1f}"
-            said += f"{row['policy']}: {told} {rival}; {mean:+.1f} % saved ({limits}).\n"
+                told = f"significantly {'better' if mean > 0 else 'worse'} than"
+            limits = f"95 % CI {100 * (mean - half):+.1f} to {100 * (mean + half):+.1f}"
+            said += f"{row['policy']}: {told} {rival}; {100 * mean:+.1f} % saved ({limits}).\n"
     return table(lines) + said
 
 
@@ -132,6 +125,11 @@ def long(seconds: float) -> str:
     if seconds >= 60:
         return f"{seconds / 60:.1f} min"
     return f"{seconds:.1f} s"
+
+
+def two_digits(number: float) -> str:
+    """A number of which two digits are known at most."""
+    return f"{float(f'{number:.2g}'):,g}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.engine.library import Phase
+from mltcp_tools.clusters.engine.library import Iteration
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.lab.emulator.time_shift import TimeShift
 from mltcp_tools.lab.planning.affinity import JOB, Members, affinity_graph, components
 from mltcp_tools.lab.planning.circle import make_circle
 from mltcp_tools.lab.planning.cluster import plan_cluster
 from mltcp_tools.lab.planning.network import NetworkLink
-from mltcp_tools.lab.planning.profile import Phase as Burst
-from mltcp_tools.lab.planning.profile import Profile
+from mltcp_tools.lab.planning.profile import Phase, Profile
 from mltcp_tools.lab.planning.topology import Cluster, Placement
 
 ANGLE_DEG = 15.0
@@ -34,21 +33,21 @@ ROOM = 0.03
 
 
 def group_plan(
-    topology: Topology, jobs: Sequence[Sequence[Phase]]
+    topology: Topology, jobs: Sequence[Iteration]
 ) -> tuple[float, tuple[TimeShift, ...]] | None:
-    """The score of jobs, given by their phases, on the links that they share, and the slots of each
-    job's first burst; None without a plan."""
+    """The score of jobs on the links that they share, and the slots of each job's first burst; None
+    without a plan."""
     if len(jobs) > MOST_JOBS:
         return None
     rates = topology.rates_bps
-    profiles = tuple(_profile(str(n), phases, rates) for n, phases in enumerate(jobs))
+    profiles = tuple(_profile(str(n), own, rates) for n, own in enumerate(jobs))
     crossed = tuple(
         (link, rates[int(link)], tuple(on.items())) for link, on in _shared(topology, jobs).items()
     )
     return _plan(profiles, crossed)
 
 
-def score_last(topology: Topology, jobs: Sequence[Sequence[Phase]]) -> float:
+def score_last(topology: Topology, jobs: Sequence[Iteration]) -> float:
     """The least score of the links that the last job shares with the others: 1 is best (Cassini).
 
     0 where these have no plan.
@@ -61,7 +60,7 @@ def score_last(topology: Topology, jobs: Sequence[Sequence[Phase]]) -> float:
     return worst
 
 
-def plan_time_shifts(topology: Topology, jobs: Sequence[Sequence[Phase]]) -> dict[int, TimeShift]:
+def plan_time_shifts(topology: Topology, jobs: Sequence[Iteration]) -> dict[int, TimeShift]:
     """Time shifts of the jobs, by their places, that share a link and fit there."""
     shared, found = _shared(topology, jobs), dict[int, TimeShift]()
     for part in components(affinity_graph(shared, list(shared))):
@@ -72,19 +71,15 @@ def plan_time_shifts(topology: Topology, jobs: Sequence[Sequence[Phase]]) -> dic
     return found
 
 
-def _shared(topology: Topology, jobs: Sequence[Sequence[Phase]]) -> Members:
+def _shared(topology: Topology, jobs: Sequence[Iteration]) -> Members:
     """The links that jobs could fill together."""
     rates = topology.rates_bps
     wanted: dict[int, float] = defaultdict(float)
     members: dict[int, dict[str, int]] = defaultdict(dict)
-    for number, phases in enumerate(jobs):
-        name, seen = str(number), defaultdict[int, float](float)
-        for phase in phases:
-            for link, times in phase.crossings.items():
-                seen[link] = max(seen[link], _lone_bps(phase, rates) * times)
-                members[link][name] = max(round(times), members[link].get(name, 0))
-        for link, rate in seen.items():
-            wanted[link] += rate
+    for number, own in enumerate(jobs):
+        for link, times in own.crossings.items():
+            wanted[link] += _lone_bps(own, rates) * times
+            members[link][str(number)] = round(times)
     return {
         str(link): on
         for link, on in members.items()
@@ -92,8 +87,8 @@ def _shared(topology: Topology, jobs: Sequence[Sequence[Phase]]) -> Members:
     }
 
 
-def _lone_bps(phase: Phase, rates: Sequence[float]) -> float:
-    return min(rates[link] / times for link, times in phase.crossings.items())
+def _lone_bps(own: Iteration, rates: Sequence[float]) -> float:
+    return min(rates[link] / times for link, times in own.crossings.items())
 
 
 @lru_cache(maxsize=4096)
@@ -123,14 +118,11 @@ def _plan(
     return plan.worst, tuple(time_shifts)
 
 
-def _profile(name: str, phases: Sequence[Phase], rates: Sequence[float]) -> Profile:
+def _profile(name: str, own: Iteration, rates: Sequence[float]) -> Profile:
     """The job's iteration alone, begun with computing."""
-    bursts = []
-    at_s = 0.0
-    for phase in phases:
-        at_s += phase.compute_s
-        if phase.crossings:
-            isolated_bps = _lone_bps(phase, rates)
-            bursts.append(Burst(at_s, phase.size * 8 / isolated_bps, isolated_bps))
-            at_s += phase.size * 8 / isolated_bps
-    return Profile(name, at_s, tuple(bursts))
+    if not own.crossings:
+        return Profile(name, own.compute_s, ())
+    isolated_bps = _lone_bps(own, rates)
+    sending_s = own.size * 8 / isolated_bps
+    burst = Phase(own.compute_s, sending_s, isolated_bps)
+    return Profile(name, own.compute_s + sending_s, (burst,))

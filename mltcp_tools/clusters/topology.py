@@ -26,6 +26,7 @@ equal paths.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,6 +36,7 @@ import numpy.typing as npt
 from mltcp_tools.base.document import Section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import parse_bytes, parse_rate, parse_seconds
+from mltcp_tools.base.values import whole
 from mltcp_tools.lab.planning.network import (
     FRAME,
     PAYLOAD,
@@ -45,17 +47,6 @@ from mltcp_tools.lab.planning.network import (
 )
 from mltcp_tools.lab.planning.reading import job_name
 
-FIELDS = [
-    "servers",
-    "gpus",
-    "rate",
-    "leaf",
-    "oversubscription",
-    "spines",
-    "queue",
-    "rtt",
-    "links",
-]
 _LINK_FIELDS = {"links", "servers", "queue", "rtt"}
 """Fields of a cluster that names its links."""
 MAX_SERVERS = 100_000
@@ -109,12 +100,6 @@ class Topology:
         return int(self.gpus_of.sum())
 
     @cached_property
-    def server_rates_bps(self) -> dict[str, float]:
-        """Rate of each server's link by the server's name, bit/s."""
-        rates_bps = self.network.rates_bps
-        return {name: rates_bps[link] for name, (_, link) in self._attached.items()}
-
-    @cached_property
     def leaf_index(self) -> npt.NDArray[np.int64]:
         """Of each server, the number of the switch that it hangs on: its leaf."""
         switches: dict[str, int] = {}
@@ -155,12 +140,12 @@ class Topology:
         first, last = self.machines[source].name, self.machines[target].name
         chosen = draw(self.seed, source, target, 0, job)
         between = self.network.path(self._switch(first), self._switch(last), chosen)
-        return (self._uplink(first), *between, self._uplink(last) ^ 1)
+        return (self.uplink(first), *between, self.uplink(last) ^ 1)
 
     def _switch(self, server: str) -> str:
         return self._attached[server][0]
 
-    def _uplink(self, server: str) -> int:
+    def uplink(self, server: str) -> int:
         """The direction from the server to its switch; the other one's number differs in bit 0."""
         return self._attached[server][1]
 
@@ -187,17 +172,6 @@ def regular(
     seed: int = 1,
 ) -> Topology:
     """A cluster of equal servers, as the module says. rate_bps: of a server's link, on the wire."""
-    for name, value, most in (
-        ("servers", servers, MAX_SERVERS),
-        ("gpus", gpus, 1024),
-        ("leaf", leaf, MAX_SERVERS),
-        ("spines", spines, 1024),
-    ):
-        if not 1 <= value <= most:
-            raise UsageError(f"{name} must be 1 to {most}, not {value}.")
-    for name, each in (("rate", rate_bps), ("oversubscription", oversubscription)):
-        if not (math.isfinite(each) and each > 0):
-            raise UsageError(f"{name} must be more than 0, not {each:g}.")
     # What a leaf's servers may ask, divided among its uplinks.
     uplink_bps = rate_bps / oversubscription * min(leaf, servers) / spines
     pairs = [(f"s{n}", f"s{n}", f"leaf{n // leaf}", rate_bps) for n in range(servers)]
@@ -212,30 +186,15 @@ def regular(
 
 def read_topology(section: Section, seed: int = 1) -> Topology:
     """The topology that a section `cluster` describes."""
-    try:
+    with section.complaints():
         if "links" in set(section):
             return _read_any(section, seed)
-        return regular(**_read_regular(section), seed=seed)  # type: ignore[arg-type]
-    except UsageError as error:
-        if str(error).startswith(f"{section.file}:"):
-            raise
-        raise section.error(str(error)) from None
-
-
-def _read_regular(section: Section) -> dict[str, object]:
-    given: dict[str, object] = {}
-    for key in section:
-        if key == "rate":
-            given["rate_bps"] = float(section.get(key, parse_rate))
-        elif key == "queue":
-            given[key] = section.get(key, parse_bytes)
-        elif key == "rtt":
-            given["rtt_s"] = section.get(key, _seconds)
-        elif key == "oversubscription":
-            given[key] = section.get(key, positive)
-        else:
-            given[key] = section.get(key, whole)
-    return given
+        given = {
+            _REGULAR[key][0]: section.get(key, _REGULAR[key][1])
+            for key in section
+            if key != "links"
+        }
+        return regular(**given, seed=seed)  # type: ignore[arg-type]
 
 
 def _read_any(section: Section, seed: int) -> Topology:
@@ -245,7 +204,7 @@ def _read_any(section: Section, seed: int) -> Topology:
     machines = []
     for each in section.sections("servers", ["name", "gpus"]):
         name = each.get("name", job_name)
-        machines.append(Server(name, each.get("gpus", whole)))
+        machines.append(Server(name, each.get("gpus", whole(1))))
     return Topology(
         LinkGraph(read_links(section)),
         tuple(machines),
@@ -259,13 +218,6 @@ def _seconds(value: object) -> float:
     return positive(parse_seconds(value) if isinstance(value, str) else value)
 
 
-def whole(value: object) -> int:
-    """A whole number of 1 or more."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"must be a whole number of 1 or more, not {value!r}.")
-    return value
-
-
 def positive(value: object) -> float:
     """A number of more than 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -273,3 +225,21 @@ def positive(value: object) -> float:
     if not (math.isfinite(value) and value > 0):
         raise UsageError(f"must be more than 0, not {value:g}.")
     return float(value)
+
+
+def _rate(value: object) -> float:
+    return positive(float(parse_rate(value)))
+
+
+_REGULAR: dict[str, tuple[str, Callable[[object], float]]] = {
+    "servers": ("servers", whole(1, MAX_SERVERS)),
+    "gpus": ("gpus", whole(1, 1024)),
+    "rate": ("rate_bps", _rate),
+    "leaf": ("leaf", whole(1, MAX_SERVERS)),
+    "oversubscription": ("oversubscription", positive),
+    "spines": ("spines", whole(1, 1024)),
+    "queue": ("queue", parse_bytes),
+    "rtt": ("rtt_s", _seconds),
+}
+"""Field of a cluster of equal servers -> the argument of `regular`, and how it is read."""
+FIELDS = [*_REGULAR, "links"]

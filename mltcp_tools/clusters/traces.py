@@ -21,6 +21,7 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.fapes.inference import Request
 from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.entries import Clock, Row, text_of
+from mltcp_tools.clusters.own.replay import calibrated
 from mltcp_tools.clusters.reading import parse_cluster, parse_workload
 from mltcp_tools.clusters.topology import Topology, regular
 from mltcp_tools.clusters.workload import (
@@ -65,13 +66,12 @@ def read_jobs(spec: str, topology: Topology, seed: int = 1) -> tuple[ClusterJob,
             f" {', '.join(f'{each}:FILE' for each in _READERS)}."
         )
     jobs: list[ClusterJob] = []
-    for row, job in _READERS[kind](file, topology):
+    reader, arrival, gpus = _READERS[kind]
+    for row, job in reader(file, topology):
         if jobs and job.arrival_s < jobs[-1].arrival_s:
-            raise row.error(_ARRIVALS[kind], "earlier than the line before, so out of order")
+            raise row.error(arrival, "earlier than the line before, so out of order")
         if job.gpus > topology.total_gpus:
-            raise row.error(
-                _GPUS[kind], f"{job.gpus} GPUs, and the cluster has {topology.total_gpus}"
-            )
+            raise row.error(gpus, f"{job.gpus} GPUs, and the cluster has {topology.total_gpus}")
         jobs.append(replace(job, seed=seed * SEEDS + len(jobs)))
     if not jobs:
         raise UsageError(f"{file}:1: the trace has no job.")
@@ -112,13 +112,8 @@ def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[Row, ClusterJo
             raise row.error("model_name", f"{name!r} is not one of {', '.join(ELASTICFLOW_MODELS)}")
         iterations = row.count("iteration", 1)
         model = require_model(ELASTICFLOW_MODELS[name], MODELS)
-        job = ClusterJob(
-            row.text("job_id"),
-            model,
-            row.count("num_gpu", 1),
-            iterations,
-            row.time("submit_time"),
-        )
+        count, arrival_s = row.count("num_gpu", 1), row.time("submit_time")
+        job = ClusterJob(row.text("job_id"), model, count, iterations, arrival_s)
         # The trace knows how long an iteration took; what isn't communication is computing.
         took_s = row.time("duration") / iterations
         sending_s = isolated_iteration_s(job, topology) - model.compute_s
@@ -127,9 +122,11 @@ def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[Row, ClusterJo
 
 
 _Reader = Callable[[str, Topology], Iterator[tuple[Row, ClusterJob]]]
-_READERS: dict[str, _Reader] = {"sia": _sia, "elasticflow": _elasticflow}
-_ARRIVALS = {"sia": "time", "elasticflow": "submit_time"}
-_GPUS = {"sia": "num_replicas", "elasticflow": "num_gpu"}
+_READERS: dict[str, tuple[_Reader, str, str]] = {
+    "sia": (_sia, "time", "num_replicas"),
+    "elasticflow": (_elasticflow, "submit_time", "num_gpu"),
+}
+"""Kind of a trace -> its reader, and its columns of arrivals and of GPUs."""
 
 
 def read_requests(spec: str) -> tuple[Request, ...]:
@@ -159,7 +156,8 @@ def read_workload(file: Path | None, trace: str | None, seed: int | None = None)
     if trace is None:
         if file is None:
             raise UsageError("name a FILE with a workload, or a --workload.")
-        return parse_workload(read_text(file), str(file), seed)
+        workload = parse_workload(read_text(file), str(file), seed)
+        return calibrated(workload)[0] if workload.observed else workload
     if file is None:
         topology = regular(seed=seed or 1)
         return Workload(topology, read_jobs(trace, topology, seed or 1), seed=seed or 1)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.models import MODELS, Model, lag_s, phases_of
+from mltcp_tools.clusters.models import MODELS, Model, iteration_of, lag_s
 from mltcp_tools.clusters.topology import Topology
 
 SEEDS = 1_000_003
@@ -44,13 +44,12 @@ class ClusterJob:
     guessed: bool = False
 
     def compute_rows(self) -> npt.NDArray[np.float64] | None:
-        """Seconds of each phase of `_ROWS` iterations; None without jitter."""
+        """Seconds of computing of `_ROWS` iterations; None without jitter."""
         if not self.jitter:
             return None
         draw = np.random.default_rng(self.seed)
-        factors = np.maximum(0.05, 1 + self.jitter * draw.standard_normal((_ROWS, 1)))
-        own = self.model.compute_s / self.model.phases
-        return np.asarray(factors * np.full((1, self.model.phases), own))
+        factors = np.maximum(0.05, 1 + self.jitter * draw.standard_normal(_ROWS))
+        return np.asarray(factors * self.model.compute_s)
 
 
 @dataclass(frozen=True)
@@ -133,12 +132,11 @@ def placed_s(model: Model, allocation: Mapping[int, int], topology: Topology) ->
 
 def sending_s(model: Model, allocation: Mapping[int, int], topology: Topology) -> float:
     """Seconds of an iteration in which the model sends, alone on these GPUs."""
-    rates, lag, found = topology.rates_bps, lag_s(topology, allocation), 0.0
-    for phase in phases_of(model, topology, allocation, 0):
-        if phase.crossings:
-            narrowest = max(times / rates[link] for link, times in phase.crossings.items())
-            found += lag + phase.size * 8 * narrowest
-    return found
+    own = iteration_of(model, topology, allocation, 0)
+    if not own.crossings:
+        return 0.0
+    narrowest = max(times / topology.rates_bps[link] for link, times in own.crossings.items())
+    return lag_s(topology, allocation) + own.size * 8 * narrowest
 
 
 def first_servers(gpus: int, topology: Topology) -> dict[int, int]:

@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from mltcp_tools.clusters.engine.library import Phase
+from mltcp_tools.clusters.engine.library import Iteration
 from mltcp_tools.clusters.text import table
 from mltcp_tools.clusters.time_shifts import FITS, group_plan
 from mltcp_tools.clusters.topology import regular
@@ -31,7 +31,7 @@ def scores(trace: str, rate_gbps: float) -> list[float | None]:
     draw, found = np.random.default_rng(1), []
     for _ in range(PAIRS):
         pair = (models[n] for n in draw.choice(len(models), 2, replace=False))
-        jobs = [[Phase(model.compute_s, model.size, {0: 1.0})] for model in pair]
+        jobs = [Iteration(model.compute_s, model.size, {0: 1.0}) for model in pair]
         plan = group_plan(topology, jobs)
         found.append(plan and plan[0])
     return found

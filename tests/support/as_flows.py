@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase, Rule
+from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Iteration, Rule
 from mltcp_tools.lab.emulator.job import JobSpec, compute_times
 from mltcp_tools.lab.emulator.patterns import connection_of, connections
 from mltcp_tools.lab.experiments.experiment import Experiment
@@ -44,11 +44,13 @@ def flow_times(
         ],
     )
     times: list[float] = []
-    for _ in [simulator.add(job) for job in jobs]:
+    # An iteration of several bursts is as many of one burst.
+    bursts = {simulator.add(job): task.spec.bursts for job, task in zip(jobs, tasks, strict=True)}
+    for _ in jobs:
         done = simulator.run(1e9)
         assert done is not None
         stats = simulator.stats(done)
-        times += [stats.mean_s] * stats.done
+        times += [stats.mean_s * bursts[done]] * (stats.done // bursts[done])
         simulator.remove(done)
     return times
 
@@ -78,12 +80,11 @@ def flow_job(
         lag = isolated_s[task.name] - spec.compute_s - sending_s
         # Where it sends while it computes, what it waits for is less than what it computes.
         rows, lag = rows + min(lag, 0.0), max(lag, 0.0)
-    phase = Phase(0.0, round(size), {link: each / size for link, each in crossed.items()})
     return FlowJob(
-        phases=(phase,) * spec.bursts,
-        iterations=len(rows),
+        Iteration(0.0, round(size), {link: each / size for link, each in crossed.items()}),
+        iterations=len(rows) * spec.bursts,
         start_s=spec.start_delay_s,
-        compute_s=np.repeat(rows[:, None], spec.bursts, axis=1),
+        compute_s=np.repeat(rows, spec.bursts),
         lag_s=lag,
         seed=seed,
         flows=flows,

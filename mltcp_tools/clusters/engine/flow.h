@@ -2,10 +2,8 @@
 /*
  * A simulator of periodic jobs on many links, flow by flow: what its caller gives and gets.
  *
- * A job computes, then sends what its phase says over all links of that phase at the same speed, as
- * a ring does whose steps wait for each other. Between two events every speed is constant: weighted
- * max-min shares (fill.c). An event concerns only jobs that a chain of short links joins to its own
- * (components.c).
+ * A job computes, then sends its bytes over all its links at the same speed, as a ring does whose
+ * steps wait for each other. Between two events every speed is constant: weighted max-min shares.
  *
  * Times are nanoseconds since the start, sizes bytes, speeds bytes per nanosecond.
  */
@@ -22,12 +20,12 @@ struct flow_rule {
 	uint32_t levels; /* steps in which progress is known, at least 1 */
 };
 
+/* Its arrays are copied. */
 struct flow_job {
-	uint32_t phases; /* of an iteration */
 	uint32_t rows; /* of compute_ns: iteration i takes row i % rows */
-	const uint64_t *compute_ns; /* rows x phases */
-	const uint64_t *bytes; /* of each phase; 0: nothing is sent */
-	const uint32_t *first; /* phases + 1 indices of link and crossings */
+	const uint64_t *compute_ns;
+	uint64_t bytes; /* 0: nothing is sent */
+	uint32_t links;
 	const uint32_t *link;
 	const double *crossings; /* how often each byte crosses that link */
 	uint64_t iterations;
@@ -67,7 +65,7 @@ void flow_time_shifts(struct flow *flow, uint32_t job, uint64_t period_ns, uint6
 int64_t flow_run(struct flow *flow, uint64_t until_ns);
 uint64_t flow_now(const struct flow *flow);
 void flow_stats(const struct flow *flow, uint32_t job, struct flow_stats *stats);
-/* Nanoseconds that the job's bursts took longer than alone, by the crossing that was full. */
+/* Nanoseconds that the job's bursts took longer than alone, by the link of its that was full. */
 void flow_lost(const struct flow *flow, uint32_t job, double *lost_ns);
 
 #endif

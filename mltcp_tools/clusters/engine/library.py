@@ -51,9 +51,9 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A part of an iteration: `compute_s` of computing, then `size` bytes over every link of
-    `crossings` (link number -> how often each byte crosses it) at one speed."""
+class Iteration:
+    """`compute_s` of computing, then `size` bytes over every link of `crossings` (link number ->
+    how often each byte crosses it) at one speed."""
 
     compute_s: float
     size: int
@@ -64,12 +64,12 @@ class Phase:
 class FlowJob:
     """A periodic job with its links.
 
-    iterations: until it is done. start_s: when it begins. compute_s: one row of seconds per
-    iteration and phase, taken again from the first when used up; None: the phases' own. lag_s: from
-    a burst's begin until it has its speed. flows: connections that carry a burst.
+    iterations: until it is done. start_s: when it begins. compute_s: seconds of each iteration,
+    taken again from the first when used up; None: the iteration's own. lag_s: from a burst's begin
+    until it has its speed. flows: connections that carry a burst.
     """
 
-    phases: tuple[Phase, ...]
+    iteration: Iteration
     iterations: int
     start_s: float = 0.0
     compute_s: npt.NDArray[np.float64] | None = None
@@ -95,11 +95,7 @@ class FlowSimulator:
     """Jobs on links, in virtual time; times are seconds since the start."""
 
     def __init__(
-        self,
-        rates_bps: Sequence[float],
-        rule: Rule,
-        *,
-        packets: Sequence[float] | None = None,
+        self, rates_bps: Sequence[float], rule: Rule, *, packets: Sequence[float] | None = None
     ) -> None:
         """Links of these rates that carry these numbers of packets when full (None: any)."""
         for number, rate in enumerate(rates_bps):
@@ -107,20 +103,13 @@ class FlowSimulator:
                 raise UsageError(f"link {number} must have more than 0 bit/s, not {rate:g}.")
         self._lib, self._ffi = _library()
         self._rule = rule
-        options = {
-            "intercept": rule.intercept,
-            "slope": rule.slope,
-            "power": rule.power,
-            "loss": rule.loss,
-            "crowd": rule.crowd,
-            "levels": rule.levels,
-        }
+        names = ("intercept", "slope", "power", "loss", "crowd", "levels")
         self._flow = self._ffi.gc(
             self._lib.flow_new(
                 len(rates_bps),
                 self._ffi.new("double[]", [rate / 8e9 for rate in rates_bps]),
                 self._ffi.new("double[]", packets or [math.inf] * len(rates_bps)),
-                self._ffi.new("struct flow_rule *", options),
+                self._ffi.new("struct flow_rule *", {name: getattr(rule, name) for name in names}),
             ),
             self._lib.flow_free,
         )
@@ -132,25 +121,19 @@ class FlowSimulator:
 
     def add(self, job: FlowJob) -> int:
         """Start the job at its start, or now if that has passed; returns its number."""
-        new = self._ffi.new
-        rows = job.compute_s
-        if rows is None:
-            rows = np.array([[phase.compute_s for phase in job.phases]])
+        new, own = self._ffi.new, job.iteration
+        rows = np.array([own.compute_s]) if job.compute_s is None else job.compute_s
         if not np.isfinite(rows).all() or (rows < 0).any() or job.iterations < 1:
             raise UsageError("a job needs an iteration, and computes for 0 s or more, not NaN.")
-        first = np.cumsum([0, *(len(phase.crossings) for phase in job.phases)])
         arrays = {
-            "compute_ns": new("uint64_t[]", [round(each * 1e9) for each in rows.ravel().tolist()]),
-            "bytes": new("uint64_t[]", [phase.size for phase in job.phases]),
-            "first": new("uint32_t[]", first.tolist()),
-            "link": new("uint32_t[]", [link for phase in job.phases for link in phase.crossings]),
-            "crossings": new(
-                "double[]", [each for phase in job.phases for each in phase.crossings.values()]
-            ),
+            "compute_ns": new("uint64_t[]", [round(each * 1e9) for each in rows.tolist()]),
+            "link": new("uint32_t[]", list(own.crossings)),
+            "crossings": new("double[]", list(own.crossings.values())),
         }
         described = arrays | {
-            "phases": len(job.phases),
             "rows": len(rows),
+            "bytes": own.size,
+            "links": len(own.crossings),
             "iterations": job.iterations,
             "start_ns": _ns(job.start_s),
             "lag_ns": _ns(job.lag_s),
@@ -183,17 +166,14 @@ class FlowSimulator:
         self._lib.flow_stats(self._flow, job, found)
         return Stats(int(found.done), found.sum_ns / NANOSECONDS)
 
-    def lost(self, job: int, phases: Sequence[Phase]) -> dict[int, float]:
-        """Seconds that the job's bursts took longer than alone, by the link that was full; phases:
-        the job's own."""
-        links = [link for phase in phases for link in phase.crossings]
-        found = self._ffi.new("double[]", max(1, len(links)))
+    def lost(self, job: int, own: Iteration) -> dict[int, float]:
+        """Seconds that the job's bursts took longer than alone, by the link that was full; own: the
+        job's iteration."""
+        found = self._ffi.new("double[]", max(1, len(own.crossings)))
         self._lib.flow_lost(self._flow, job, found)
-        lost: dict[int, float] = {}
-        for place, link in enumerate(links):
-            if found[place] > 0:
-                lost[link] = lost.get(link, 0.0) + found[place] / NANOSECONDS
-        return lost
+        return {
+            link: found[n] / NANOSECONDS for n, link in enumerate(own.crossings) if found[n] > 0
+        }
 
 
 def _ns(seconds: float) -> int:

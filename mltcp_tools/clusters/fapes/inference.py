@@ -25,7 +25,6 @@ SWING = 0.7
 SLO_WAIT_S = 2.0
 """A request meets its objective if it waits no longer than this for a slot."""
 
-
 UTILISATIONS, WINDOWS_S = (0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7), (30.0, 60.0, 120.0)
 """The values that KPA is tuned over."""
 

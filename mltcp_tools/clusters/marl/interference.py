@@ -8,15 +8,15 @@ reward for each placement at once, long before the jobs end.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
+from scipy.optimize import nnls
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator
-from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
+from mltcp_tools.clusters.models import Allocation, iteration_of, lag_s
 from mltcp_tools.clusters.policies.placing import fitting, shape
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.topology import Topology
@@ -28,54 +28,45 @@ TREATMENT = "reno"
 SAMPLES, HELD_OUT = 60, 20
 """Random placements of a whole cluster that the model is fitted to, and those that test it."""
 ITERATIONS = 30
-FEATURES = 4
+FEATURES = 2
 
 
 def shares(topology: Topology, job: ClusterJob, allocation: Allocation, number: int) -> Shares:
     """Shares of the job at this place, alone; shape (directions,)."""
     found = np.zeros(len(topology.rates_bps))
-    for phase in phases_of(job.model, topology, allocation, number):
-        for link, times in phase.crossings.items():
-            found[link] += phase.size * 8 * times / topology.rates_bps[link]
+    own = iteration_of(job.model, topology, allocation, number)
+    for link, times in own.crossings.items():
+        found[link] = own.size * 8 * times / topology.rates_bps[link]
     return found / placed_s(job.model, allocation, topology)
 
 
-class Interference(nn.Module):  # type: ignore[misc]
-    """Predicts slow-downs. error, guess: mean absolute error on held-out samples, of the model and
-    of the mean of the fitted ones."""
+@dataclass(frozen=True)
+class Interference:
+    """Predicts slow-downs. weights: of the features. error, guess: mean absolute error on held-out
+    samples, of the model and of the mean of the fitted ones."""
 
-    error = guess = float("nan")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._layers = nn.Sequential(nn.Linear(FEATURES, 16), nn.Tanh(), nn.Linear(16, 1))
-
-    def forward(self, seen: torch.Tensor) -> torch.Tensor:
-        """seen: shape (jobs, FEATURES), see `features`. Slow-downs, shape (jobs,), 1 or more;
-        jobs that send nothing have 1."""
-        return 1 + seen[:, 0] * nn.functional.softplus(self._layers(seen)).squeeze(-1)
+    weights: Shares = field(default_factory=lambda: np.zeros(FEATURES))
+    error: float = float("nan")
+    guess: float = float("nan")
 
     def slowdowns(self, rows: Sequence[Shares]) -> Shares:
-        """The slow-down of each of the jobs that run together, given their shares."""
-        if not rows:
-            return np.zeros(0)
-        with torch.no_grad():
-            return np.asarray(self(features(rows)).numpy(), dtype=np.float64)
+        """The slow-down of each of the jobs that run together, given their shares: 1 or more, and 1
+        for jobs that send nothing."""
+        found = features(rows) @ self.weights if rows else np.zeros(0)
+        return np.asarray(1 + found)
 
 
-def features(rows: Sequence[Shares]) -> torch.Tensor:
-    """Of each job, over the links that it uses: its own largest share, the largest and the mean
-    share of the others, and the most jobs; shape (jobs, FEATURES)."""
+def features(rows: Sequence[Shares]) -> Shares:
+    """Of each job, over the links that it uses: its own largest share, times the mean share of the
+    others; and its square, times their largest share; shape (jobs, FEATURES)."""
     own = np.array(rows)
-    used = own > 0
+    used, largest = own > 0, own.max(axis=1)
     others = np.where(used, own.sum(axis=0) - own, 0.0)
-    jobs = np.where(used, used.sum(axis=0), 0)
     mean = others.sum(axis=1) / np.maximum(1, used.sum(axis=1))
-    found = np.stack([own.max(axis=1), others.max(axis=1), mean, jobs.max(axis=1) / 4], axis=1)
-    return torch.from_numpy(found).float()
+    return np.stack([largest * mean, largest**2 * others.max(axis=1)], axis=1)
 
 
-def sample(workload: Workload, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def sample(workload: Workload, seed: int) -> tuple[Shares, Shares]:
     """Random jobs of the workload at random places, run together until each has had ITERATIONS:
     their features, and their slow-downs beside being alone there."""
     draw = np.random.default_rng(seed)
@@ -93,7 +84,7 @@ def sample(workload: Workload, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         rows.append(shares(topology, job, placed, number))
         alone.append(placed_s(job.model, placed, topology))
         flow = FlowJob(
-            phases_of(job.model, topology, placed, number),
+            iteration_of(job.model, topology, placed, number),
             1_000_000,
             float(draw.uniform(0, alone[-1])),
             job.compute_rows(),
@@ -107,22 +98,14 @@ def sample(workload: Workload, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     while min(engine.stats(each).done for each in numbers) < ITERATIONS:
         engine.run(engine.now + ITERATIONS * max(alone))
     slow = [engine.stats(n).mean_s / lone for n, lone in zip(numbers, alone, strict=True)]
-    return features(rows), torch.tensor(slow).float()
+    return features(rows), np.array(slow)
 
 
 def fit(workload: Workload, seed: int) -> Interference:
-    """The model for jobs of this kind on this cluster; the same seed gives the same."""
+    """The model for jobs of this kind on this cluster, by least squares: more load slows more."""
     drawn = [sample(workload, seed * 1000 + each) for each in range(SAMPLES + HELD_OUT)]
-    seen, slow = (torch.cat(each) for each in zip(*drawn[:SAMPLES], strict=True))
-    model = Interference()
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
-    for _ in range(400):
-        loss = ((model(seen) - slow) ** 2).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    unseen, true = (torch.cat(each) for each in zip(*drawn[SAMPLES:], strict=True))
-    with torch.no_grad():
-        model.error = float((model(unseen) - true).abs().mean())
-        model.guess = float((slow.mean() - true).abs().mean())
-    return model
+    seen, slow = (np.concatenate(each) for each in zip(*drawn[:SAMPLES], strict=True))
+    weights = nnls(seen, slow - 1)[0]
+    unseen, true = (np.concatenate(each) for each in zip(*drawn[SAMPLES:], strict=True))
+    off = [float(np.abs(each - true).mean()) for each in (1 + unseen @ weights, slow.mean())]
+    return Interference(weights, *off)

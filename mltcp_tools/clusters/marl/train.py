@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from mltcp_tools.base.errors import UsageError
@@ -33,6 +35,11 @@ smaller ones."""
 VALIDATED, EVERY = 8, 10
 """Number of the former, and the rounds between two looks at them."""
 RIVALS = ("fifo", "predicted")
+_SHOWN = {
+    "completion_s": "completion_mean_s",
+    "p99_s": "completion_p99_s",
+    "slowdown": "slowdown_mean",
+}
 
 Draw = Callable[[int], Workload]
 """Seed -> workload."""
@@ -126,24 +133,22 @@ def evaluate(
     of `completion_s`, `p99_s` and `slowdown`; `saved`, by rival, the share of its completion times
     that a training saves, and half of its 95 % interval over workloads."""
     workloads = [draw(HELD_OUT + each) for each in range(count)]
-    found = {"fifo": [run(each, policy("fifo")) for each in workloads]}
-    agents, known = next(iter(trained.values()))
-    found["predicted"] = [run(each, Predicted(agents, known, each)) for each in workloads]
-    for seed, (agents, known) in trained.items():
-        found[f"marl, training {seed}"] = [run(w, Marl(agents, known, w)) for w in workloads]
+    drivers: dict[str, Callable[[Workload], Policy]] = {
+        "fifo": lambda workload: policy("fifo"),
+        "predicted": partial(Predicted, *next(iter(trained.values()))),
+    }
+    drivers |= {f"marl, training {seed}": partial(Marl, *own) for seed, own in trained.items()}
+    runs = {
+        name: pd.DataFrame([run(each, driver(each)) for each in workloads])
+        for name, driver in drivers.items()
+    }
     rows = []
-    for name, runs in found.items():
-        fields = {"completion_s": "completion_mean_s", "p99_s": "completion_p99_s"}
-        fields["slowdown"] = "slowdown_mean"
-        row: dict[str, Any] = {"policy": name}
-        row |= {key: float(np.mean([each[f] for each in runs])) for key, f in fields.items()}
-        row["saved"] = {} if name in RIVALS else {r: _saved(runs, found[r]) for r in RIVALS}
+    for name, own in runs.items():
+        row: dict[str, Any] = {"policy": name, "saved": {}}
+        for key, field in _SHOWN.items():
+            row[key] = float(own[field].mean())
+        for rival in () if name in RIVALS else RIVALS:
+            shares = 1 - own.completion_mean_s / runs[rival].completion_mean_s
+            row["saved"][rival] = interval(shares.to_list())
         rows.append(row)
     return rows
-
-
-def _saved(
-    own: Sequence[Mapping[str, Any]], rival: Sequence[Mapping[str, Any]]
-) -> tuple[float, float]:
-    key = "completion_mean_s"
-    return interval([1 - a[key] / b[key] for a, b in zip(own, rival, strict=True)])

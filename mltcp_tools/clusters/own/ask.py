@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Two questions about one's own cluster, and all findings about it.
-
-The questions: what would better placement, and what faster uplinks save?
+"""Two questions about one's own cluster: what would better placement, and what faster uplinks save?
 
 Each is the same jobs, starting when they did, with one thing changed. Savings are a share of the
 GPU hours that jobs hold, in mean over draws of what is random. An answer that isn't larger than its
@@ -11,24 +9,13 @@ one switch, is another sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mltcp_tools.clusters.intervals import interval
-from mltcp_tools.clusters.outcome import Outcome
-from mltcp_tools.clusters.own.conflicts import Conflict
-from mltcp_tools.clusters.own.facts import Facts, facts
-from mltcp_tools.clusters.own.replay import (
-    BASE,
-    Compared,
-    by_start,
-    error,
-    plausible,
-    shortened,
-    simulated,
-    trust,
-)
+from mltcp_tools.clusters.own.facts import facts
+from mltcp_tools.clusters.own.replay import BASE, by_start, plausible, shortened, simulated
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import SEEDS, Workload, servers_of
@@ -53,9 +40,14 @@ class Answer:
     reason: str = ""
 
     @property
+    def error(self) -> float:
+        """Return by how much `saved` may be off."""
+        return max(self.half, self.untold)
+
+    @property
     def told(self) -> bool:
         """Return whether there is an effect."""
-        return self.saved is not None and abs(self.saved) > max(self.half, self.untold)
+        return self.saved is not None and abs(self.saved) > self.error
 
     @property
     def verdict(self) -> str:
@@ -63,41 +55,13 @@ class Answer:
         if self.reason:
             return self.reason
         if not self.told or self.saved is None:
-            limit = min(self.most, max(self.half, self.untold))
-            return f"can't tell: below {max(0.01, limit):.0%}"
+            return f"can't tell: below {max(0.01, min(self.most, self.error)):.0%}"
         found = "saves" if self.saved > 0 else "costs"
         return found if self.tested else f"{found}, if the model is right"
 
     def to_json(self) -> dict[str, Any]:
         """As a document."""
         return vars(self) | {"told": self.told, "verdict": self.verdict}
-
-
-@dataclass(frozen=True)
-class Findings:
-    """All that `mltcp cluster ask` says. inputs: sentences on where the jobs are from. notes: on
-    what nobody said, and what no prediction was held against. compared: predicted and observed
-    jobs."""
-
-    inputs: tuple[str, ...]
-    facts: Facts
-    notes: list[str]
-    compared: list[Compared]
-    answers: list[Answer]
-    conflicts: list[Conflict]
-
-    def to_json(self) -> dict[str, Any]:
-        """As a document."""
-        return {
-            "schema": "mltcp-cluster-ask/5",
-            "inputs": self.inputs,
-            "facts": vars(self.facts) | {"sentences": self.facts.sentences()},
-            "notes": self.notes,
-            "error": error(self.compared),
-            "trust": [vars(each) for each in trust(self.compared)],
-            "answers": [each.to_json() for each in self.answers],
-            "conflicts": [each.to_json() for each in self.conflicts],
-        }
 
 
 def ask(
@@ -107,63 +71,39 @@ def ask(
     said: Callable[[str], None] = lambda question: None,
 ) -> list[Answer]:
     """All answers. error: of predictions on this cluster, None where nothing says."""
-    ways = [_Way(each, draws) for each in plausible(workload)]
-    known = facts(workload)
-    runs: Sequence[tuple[str, str, float, str, Callable[[_Way], list[float]]]] = (
+    known, answers = facts(workload), []
+    stays = "replay" if any(job.placement for job in workload.jobs) else "fifo"
+    ways = [_drawn(each, draws) for each in plausible(workload)]
+    held_s = [[_held_s(each, stays, n) for n, each in enumerate(way, 1)] for way in ways]
+
+    def saved(factor: float, policy: str) -> Iterator[tuple[float, float]]:
+        """Mean and half an interval of each way, with uplinks `factor` times as fast."""
+        for way, before_s in zip(ways, held_s, strict=True):
+            after_s = (
+                _held_s(replace(each, topology=widened(each.topology, factor)), policy, n)
+                for n, each in enumerate(way, 1)
+            )
+            yield interval([1 - a / b for a, b in zip(after_s, before_s, strict=True)])
+
+    for question, change, most, reason, factor, policy in (
         (
-            "Place jobs better?",
-            "below one leaf, or on idle uplinks",
-            known.several_network,
-            _unmoved(workload),
-            lambda way: way.saved("fifo"),
+            *("Place jobs better?", "below one leaf, or on idle uplinks"),
+            *(known.several_network, _unmoved(workload), 1.0, "fifo"),
         ),
         (
-            "More uplinks?",
-            "twice the rate between switches",
-            known.leaves_network,
-            _unwidened(workload),
-            lambda way: way.saved(way.stays, factor=2.0),
+            *("More uplinks?", "twice the rate between switches"),
+            *(known.leaves_network, _unwidened(workload), 2.0, stays),
         ),
-    )
-    answers = []
-    for question, change, most, reason, saved in runs:
+    ):
         said(question)
-        mean, half = (None, 0.0) if reason.startswith("not known") else (0.0, 0.0)
+        mean, half = (None if reason.startswith("not known") else 0.0), 0.0
         if not reason:
-            found = [interval(saved(way)) for way in ways]
+            found = [*saved(factor, policy)]
             mean = found[0][0]
             half = max(abs(other - mean) + own for other, own in found)
-        answers.append(
-            Answer(
-                question,
-                change,
-                mean,
-                half,
-                max(UNTOLD, error or 0.0),
-                most,
-                error is not None,
-                reason,
-            )
-        )
+        told, untold = error is not None, max(UNTOLD, error or 0.0)
+        answers.append(Answer(question, change, mean, half, untold, most, told, reason))
     return answers
-
-
-class _Way:
-    """A workload as it is now, drawn several times."""
-
-    def __init__(self, workload: Workload, draws: int) -> None:
-        self.stays = "replay" if any(job.placement for job in workload.jobs) else "fifo"
-        short = shortened(by_start(workload))
-        self._drawn = [_seeded(short, draw) for draw in range(1, draws + 1)]
-        ran = [simulated(each, self.stays, seed=n) for n, each in enumerate(self._drawn, 1)]
-        self._held_s = [_held_s(each) for each in ran]
-
-    def saved(self, policy: str, factor: float = 1.0) -> list[float]:
-        """Of each draw the share of GPU hours, with uplinks `factor` times as fast."""
-        return [
-            1 - _held_s(simulated(_wider(each, factor), policy, BASE, n)) / held_s
-            for n, (each, held_s) in enumerate(zip(self._drawn, self._held_s, strict=True), 1)
-        ]
 
 
 def _unmoved(workload: Workload) -> str:
@@ -203,17 +143,15 @@ def widened(topology: Topology, factor: float) -> Topology:
     return replace(topology, network=LinkGraph(links))
 
 
-def _wider(workload: Workload, factor: float) -> Workload:
-    if factor == 1:
-        return workload
-    return replace(workload, topology=widened(workload.topology, factor))
+def _drawn(workload: Workload, draws: int) -> list[Workload]:
+    """The workload as it was, with paths and random variation drawn several times."""
+    short, found = shortened(by_start(workload)), []
+    for draw in range(1, draws + 1):
+        jobs = tuple(replace(job, seed=draw * SEEDS + n) for n, job in enumerate(short.jobs))
+        found.append(replace(short, topology=replace(short.topology, seed=draw), jobs=jobs))
+    return found
 
 
-def _seeded(workload: Workload, draw: int) -> Workload:
-    jobs = [replace(job, seed=draw * SEEDS + number) for number, job in enumerate(workload.jobs)]
-    return replace(workload, topology=replace(workload.topology, seed=draw), jobs=tuple(jobs))
-
-
-def _held_s(outcome: Outcome) -> float:
-    """GPU seconds that jobs held."""
-    return sum(job.running_s * job.gpus for job in outcome.jobs)
+def _held_s(workload: Workload, policy: str, seed: int) -> float:
+    """GPU seconds that jobs hold under a policy."""
+    return sum(job.running_s * job.gpus for job in simulated(workload, policy, BASE, seed).jobs)

@@ -16,6 +16,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ import numpy.typing as npt
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import counted, format_rate
+from mltcp_tools.clusters.models import Model, iteration_of
 from mltcp_tools.clusters.own.entries import LoggedJob, text_of
+from mltcp_tools.clusters.own.importing import REST
 from mltcp_tools.clusters.own.logs import Log
+from mltcp_tools.clusters.topology import Topology
 
 _METRICS = {
     "node_network_transmit_bytes_total",
@@ -68,10 +72,23 @@ class Counters:
         self._series = {name: [_grown(each) for each in own] for name, own in series.items()}
         self._short = {name.partition(".")[0]: name for name in series}
 
-    @property
-    def names(self) -> list[str]:
-        """Return the names of the servers."""
-        return sorted(self._series)
+    def coverage(self, jobs: Sequence[LoggedJob]) -> str:
+        """Of the jobs' servers and time, what the counters have, as a clause."""
+        nodes = sorted({node for job in jobs for node in job.placement})
+        missing = [node for node in nodes if self.name_of(node) is None]
+        samples = np.concatenate([each for own in self._series.values() for each in own])
+        spans = [
+            " to ".join(f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}" for at in each)
+            for each in (
+                (samples[:, 0].min(), samples[:, 0].max()),
+                (min(job.start_s for job in jobs), max(job.end_s for job in jobs)),
+            )
+        ]
+        lacks = f", not {_some(missing)} (but {_some(sorted(self._series))})" if missing else ""
+        return (
+            f"they have {len(nodes) - len(missing)} of the log's {counted(len(nodes), 'server')}"
+            f"{lacks}, and samples from {spans[0]}, where the log has jobs from {spans[1]}"
+        )
 
     def name_of(self, node: str) -> str | None:
         """The name that the counters have for a node of the log; None where they lack it."""
@@ -138,7 +155,8 @@ def _require_counts(path: Path, name: str, values: Floats) -> None:
     if (values < 0).any() or falls > max(2, len(values) // 10):
         raise UsageError(
             f"{path}: samples of {name} are negative, or fall {falls} times, which a counter's"
-            " don't; write the counter itself, without rate()."
+            " don't; write the counter itself, without rate(). A counter of 32 bits, which wraps,"
+            " can't be read."
         )
 
 
@@ -149,59 +167,69 @@ def _json(text: str, path: Path) -> Iterator[tuple[Mapping[str, str], list[tuple
             # What a function of PromQL gives, as rate(), has no name.
             if labels.get("__name__") in _METRICS:
                 yield labels, [(float(at), float(value)) for at, value in each["values"]]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UsageError(f"{path} is not what Prometheus's /api/v1/query_range gives.") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} is not what Prometheus's /api/v1/query_range gives ({error})."
+        ) from None
 
 
 def measured(
-    log: Log, counters: Counters, rates_bps: Mapping[str, float], known: Collection[str] = ()
+    log: Log, counters: Counters, cluster: Topology, known: Collection[str] = ()
 ) -> tuple[dict[str, Any], Log, bool]:
     """Models that aren't known as a workload describes them, by what their jobs sent; the log; and
-    whether iterations of some had to be taken to last ITERATION_S. rates_bps: of servers' links.
-    Raises UsageError where the traffic of no job is known, a server sent more than its link
-    carries, or jobs that hold a large part of the GPU hours sent almost nothing.
+    whether iterations of some had to be taken to last ITERATION_S. Raises UsageError where the
+    traffic of no job is known, a job sent more than links that it crossed carry, or jobs that hold
+    a large part of the GPU hours sent almost nothing.
     """
+    several = [job for job in log.jobs if len(job.placement) > 1]
+    asked = [job for job in several if job.model not in known]
+    if not asked:
+        return {}, log, False
+    _require_same_clock(several, counters)
     sent: dict[str, list[float]] = defaultdict(list)
     shares: dict[str, list[float]] = defaultdict(list)
-    several = [job for job in log.jobs if len(job.placement) > 1]
-    _require_same_clock(several, counters)
-    iteration_s = _iterations_s(several)
-    for job in several:
-        if job.model not in known and not any(
-            _meet(job, other) for other in several if other is not job
-        ):
-            own = [counters.sent(node, job.start_s, job.end_s) for node in job.placement]
-            seen = [each for each in own if each is not None]
-            if len(seen) == len(own):
-                n = len(own)
-                shares[job.model].append(_share(job, seen, rates_bps))
-                # A ring sends 2 (n - 1) / n of the gradients.
-                each_s = float(np.mean(seen)) / job.took_s * n / (2 * (n - 1))
-                sent[job.model].append(each_s * iteration_s.get(job.model, ITERATION_S))
+    iteration_s: dict[str, float] = defaultdict(lambda: ITERATION_S, _iterations_s(several))
+    for job in asked:
+        own = [counters.sent(node, job.start_s, job.end_s) for node in job.placement]
+        seen, n = [each for each in own if each is not None], len(own)
+        if len(seen) == n and not any(_meet(job, other) for other in several if other is not job):
+            shares[job.model].append(_share(job, seen, cluster))
+            # A ring sends 2 (n - 1) / n of the gradients.
+            each_s = float(np.mean(seen)) / job.took_s * n / (2 * (n - 1))
+            sent[job.model].append(each_s * iteration_s[job.model])
     silent = {model for model, own in shares.items() if np.median(own) < _SILENT}
     _require_few(silent, several)
-    sent = {model: own for model, own in sent.items() if model not in silent}
-    if not sent:
-        nodes = sorted({node for job in several for node in job.placement})
+    found = {
+        model: {"size": f"{max(1, round(np.median(own)))}B"}
+        for model, own in sent.items()
+        if model not in silent
+    }
+    if not found and REST in known:
+        return {}, log, False
+    if not found:
         raise UsageError(
-            "the counters cover no job that had several servers to itself; compare the names of"
-            f" servers (counters: {_some(counters.names)}; jobs: {_some(nodes)}), and give the"
-            " log's times in UTC."
+            "the counters show no job that had several servers to itself:"
+            f" {counters.coverage(log.jobs)}. Give both in UTC."
         )
-    # A second of a job inside one server, which sends nothing, has more than an iteration.
-    guessed = {job.name for job in several if job.model in sent and job.iterations is None}
-    assumed = not sent.keys() <= iteration_s.keys()
-    unseen = [job for job in several if job.model not in {*sent, *known}]
-    if sum(job.gpu_hours for job in unseen) <= _FEW * sum(job.gpu_hours for job in several):
-        log = _without(log, unseen)
     jobs = tuple(
-        replace(job, iterations=_count(job, iteration_s.get(job.model, ITERATION_S)))
-        if job.name in guessed
+        # A second of a job inside one server, which sends nothing, has more than an iteration.
+        replace(job, iterations=max(1, round(job.took_s / iteration_s[job.model])))
+        if job.model in found and job.iterations is None and len(job.placement) > 1
         else job
         for job in log.jobs
     )
-    models = {name: {"size": f"{max(1, round(np.median(own)))}B"} for name, own in sent.items()}
-    return models, replace(log, jobs=jobs), assumed
+    assumed = not found.keys() <= _iterations_s(several).keys()
+    unseen = [job for job in asked if job.model not in found]
+    hours = sum(job.gpu_hours for job in unseen)
+    if unseen and REST not in known and hours <= _FEW * sum(job.gpu_hours for job in several):
+        models = sorted({job.model for job in unseen})
+        said = (
+            f"{counted(len(unseen), 'job')} of models that the counters don't show"
+            f" ({_some(models)}) are simulated as if they sent nothing: {hours:,.1f} GPU hours."
+        )
+        log = replace(log, notes=(*log.notes, said))
+        found |= {model: {"size": "0B"} for model in models}
+    return found, replace(log, jobs=jobs), assumed
 
 
 def _require_same_clock(several: Sequence[LoggedJob], counters: Counters) -> None:
@@ -228,19 +256,28 @@ def _require_same_clock(several: Sequence[LoggedJob], counters: Counters) -> Non
         )
 
 
-def _share(job: LoggedJob, sent: Sequence[float], rates_bps: Mapping[str, float]) -> float:
+def _share(job: LoggedJob, sent: Sequence[float], cluster: Topology) -> float:
     """Share of its servers' rates at which the job sent so many bytes on each; NaN where the
     network lacks a server, which the reader of the workload names."""
-    lasted_s = job.end_s - job.start_s
-    rates = [rates_bps.get(node, np.nan) for node in job.placement]
-    for node, size, rate in zip(job.placement, sent, rates, strict=True):
-        if 8 * size > _SLACK * rate * lasted_s:
+    numbers = {server.name: n for n, server in enumerate(cluster.machines)}
+    if not job.placement.keys() <= numbers.keys():
+        return float("nan")
+    lasted_s, rates_bps = job.end_s - job.start_s, cluster.network.rates_bps
+    places = {numbers[node]: gpus for node, gpus in job.placement.items()}
+    ring = iteration_of(Model(job.model, 1.0, 1), cluster, places, 0).crossings
+    # A ring sends as much over each uplink as each server does.
+    crossed = {link: float(np.mean(sent)) for link in ring}
+    own = [cluster.uplink(node) for node in job.placement]
+    crossed |= dict(zip(own, sent, strict=True))
+    for link, size in crossed.items():
+        if 8 * size > _SLACK * rates_bps[link] * lasted_s:
             raise UsageError(
-                f"{node} sent {format_rate(8 * size / lasted_s)} in the mean while {job.name} ran,"
-                f" by its counters, and its link has {format_rate(rate)}: give the rate of all of"
-                " the server's interfaces together, and each interface's counter once."
+                f"{job.name} sent {format_rate(8 * size / lasted_s)} in the mean over"
+                f" {cluster.network.names[link].strip('<>')}, by the counters of its servers, and"
+                f" that link has {format_rate(rates_bps[link])}: give the rate of all of a server's"
+                " interfaces together, each interface's counter once, and the uplinks' rate."
             )
-    return 8 * sum(sent) / (sum(rates) * lasted_s)
+    return 8 * sum(sent) / (sum(rates_bps[link] for link in own) * lasted_s)
 
 
 def _require_few(silent: Collection[str], several: Sequence[LoggedJob]) -> None:
@@ -266,28 +303,6 @@ def _iterations_s(jobs: Sequence[LoggedJob]) -> dict[str, float]:
         if job.iterations:
             found[job.model].append(job.took_s / job.iterations)
     return {model: float(np.median(own)) for model, own in found.items()}
-
-
-def _count(job: LoggedJob, iteration_s: float) -> int:
-    return max(1, round(job.took_s / iteration_s))
-
-
-def _without(log: Log, unseen: Sequence[LoggedJob]) -> Log:
-    """The log, with no more than the GPU hours of these jobs."""
-    if not unseen:
-        return log
-    names, hours = {job.name for job in unseen}, sum(job.gpu_hours for job in unseen)
-    models = sorted({job.model for job in unseen})
-    said = (
-        f"{counted(len(names), 'job')} of models that the counters don't show ({_some(models)})"
-        f" aren't simulated: {hours:,.1f} GPU hours."
-    )
-    return replace(
-        log,
-        jobs=tuple(job for job in log.jobs if job.name not in names),
-        parts=(log.parts[0] + len(names), log.parts[1] + hours),
-        notes=(*log.notes, said),
-    )
 
 
 def _meet(job: LoggedJob, other: LoggedJob) -> bool:

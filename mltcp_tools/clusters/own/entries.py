@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,6 @@ _NONE = {"", "-", "n/a", "nan", "nat", "none", "none assigned", "null", "unknown
 """Words of Slurm, Python and spreadsheets for an unknown value."""
 _LAST_S = 1e11
 """Larger numbers of seconds since 1970 are milliseconds."""
-_MOST_GPUS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -60,47 +58,19 @@ Reader = Callable[[], LoggedJob]
 
 
 def text_of(path: Path) -> str:
-    """Text of a file in UTF-8 or UTF-16, as spreadsheets and PowerShell write it."""
+    """Text of a file in UTF-8, with or without the mark that spreadsheets write before it."""
     try:
-        read = path.read_bytes()
+        return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from None
-    wide = read.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    try:
-        return read.decode("utf-16" if wide else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = read[: error.start].count(b"\n") + 1
+    except UnicodeDecodeError:
         raise UsageError(
-            f"{path}:{line}: isn't UTF-8 text; convert it, for example with `iconv -f latin1 -t"
-            " utf-8`."
+            f"{path} isn't UTF-8 text; convert it, for example with `iconv -f latin1 -t utf-8`."
         ) from None
 
 
-class Clock:
-    """Reads the times of one log, which are of one kind."""
-
-    def __init__(self) -> None:
-        self._kind = ""
-
-    def seconds(self, text: str, error: Callable[[str], UsageError]) -> float:
-        """Seconds since 1970, or since the instant from which the log counts."""
-        try:
-            value, kind = float(text), "in seconds"
-            if not abs(value) < _LAST_S:
-                raise error(f"{text!r} is no time in seconds; divide milliseconds by 1000")
-        except ValueError:
-            try:
-                at = datetime.fromisoformat(text.replace("Z", "+00:00"))
-            except ValueError:
-                raise error(
-                    f"{text!r} is no time; write it as 2026-03-01T10:00:00, or in seconds"
-                ) from None
-            kind = "with a zone" if at.tzinfo else "without a zone"
-            value = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-        if kind != (self._kind or kind):
-            raise error(f"is {kind}, and the log's first time {self._kind}; use one format")
-        self._kind = kind
-        return value
+Clock = dict[str, str]
+"""Shared by a log's rows: of which kind its first time is."""
 
 
 class Row:
@@ -151,8 +121,23 @@ class Row:
         return submitted_s, started_s, ended_s
 
     def time(self, name: str) -> float:
-        """Return an instant."""
-        return self._clock.seconds(self.text(name), lambda what: self.error(name, what))
+        """Return an instant in seconds since 1970, or since that from which the log counts."""
+        text, kind = self.text(name), "in seconds"
+        try:
+            value = float(text)
+        except ValueError:
+            try:
+                at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+            except ValueError:
+                said = f"{text!r} is no time; write it as 2026-03-01T10:00:00, or in seconds"
+                raise self.error(name, said) from None
+            kind = "with a zone" if at.tzinfo else "without a zone"
+            value = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        if not abs(value) < _LAST_S:
+            raise self.error(name, f"{text!r} is no time in seconds; divide milliseconds by 1000")
+        if kind != (first := self._clock.setdefault("kind", kind)):
+            raise self.error(name, f"is {kind}, and the log's first time {first}; use one format")
+        return value
 
     def error(self, name: str, what: str) -> UsageError:
         """A UsageError that names place and field."""
@@ -168,8 +153,6 @@ class Row:
         """The job, if it had GPUs."""
         if not gpus:
             raise LeftOutError("without GPUs")
-        if gpus > _MOST_GPUS:
-            raise self.error("GPUs", f"{gpus:g} of them are more than any job has")
         return LoggedJob(self.text(name), *times, round(gpus, 6), placement)
 
 

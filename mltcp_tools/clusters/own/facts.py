@@ -53,8 +53,7 @@ class Facts:
         ]
         if self.parts:
             found.append(
-                f"{self.parts:,.1f} GPU hours are of jobs that aren't simulated: on parts of GPUs,"
-                " or of models that counters don't show."
+                f"{self.parts:,.1f} GPU hours are of jobs on parts of GPUs, which aren't simulated."
             )
         if self.unplaced:
             found.append(

@@ -14,14 +14,13 @@ from typing import Any
 
 import yaml
 
-from mltcp_tools.base.document import Section, read_section
+from mltcp_tools.base.document import read_section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import counted
-from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.entries import LoggedJob
 from mltcp_tools.clusters.own.logs import Log
 from mltcp_tools.clusters.own.slurm import read_topology
-from mltcp_tools.clusters.reading import parse_cluster
+from mltcp_tools.clusters.reading import parse_cluster, read_models
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.lab.planning.reading import read_text
 
@@ -32,25 +31,21 @@ _ASKED = 20
 
 def models_of_table(path: Path) -> dict[str, Any]:
     """The section `models` of a YAML file, as a workload has it; names are text, as 007 is."""
-    section, found = _only(path, "models")
-    for name in section:
-        section.section(name, None)
-    return dict(zip(section, found.values(), strict=True))
+    text = read_text(path)
+    section = read_section(text, str(path), ["models"]).section("models", None)
+    if section is None:
+        raise UsageError(f"{path} has no section `models`.")
+    read_models(section)
+    return dict(zip(section, yaml.safe_load(text)["models"].values(), strict=True))
 
 
 def cluster_of(path: Path) -> dict[str, object]:
     """The section `cluster` of a YAML file that has nothing else."""
-    _, found = _only(path, "cluster")
-    parse_cluster(read_text(path), str(path))
-    return found
-
-
-def _only(path: Path, name: str) -> tuple[Section, dict[str, Any]]:
     text = read_text(path)
-    section = read_section(text, str(path), [name]).section(name, None)
-    if section is None:
-        raise UsageError(f"{path} has no section `{name}`.")
-    return section, dict(yaml.safe_load(text)[name])
+    if read_section(text, str(path), ["cluster"]).section("cluster", None) is None:
+        raise UsageError(f"{path} has no section `cluster`.")
+    parse_cluster(text, str(path))
+    return dict(yaml.safe_load(text)["cluster"])
 
 
 def network_of(
@@ -82,9 +77,10 @@ def document(
     models: Mapping[str, Any],
     assumed: Sequence[str] = (),
     inputs: Sequence[str] = (),
+    covered: str = "",
 ) -> str:
     """The workload as YAML; cluster: its section of that name. assumed, inputs: as a workload has
-    them.
+    them. covered: what counters that were given have.
 
     models: by name; REST has any other. One whose jobs all stayed on one server sends nothing that
     counts, and needn't be there.
@@ -98,11 +94,10 @@ def document(
     if rest is not None:
         models |= dict.fromkeys(unknown, rest)
     elif unknown - inside:
-        raise _unknown(log, unknown - inside)
+        raise _unknown(log, unknown - inside, covered)
     origin_s = min(job.submitted_s for job in log.jobs)
     jobs = [_job(job, origin_s) for job in log.jobs]
-    used = names | {each["like"] for each in models.values() if "like" in each}
-    used_models = {name: each for name, each in models.items() if name in used}
+    used_models = {name: each for name, each in models.items() if name in names}
     whole: dict[str, object] = {"inputs": list(inputs)} if inputs else {}
     whole["cluster"] = dict(cluster)
     if origin_s > 0:
@@ -129,31 +124,34 @@ def inputs(
     of servers' links, the log says how many GPUs there are. sizes: where bytes are from."""
     reasons = [f"{n} {reason}" for reason, n in log.left_out.items()]
     left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
+    if log.parts[0]:
+        left_out = f", {log.parts[0]} of them on parts of GPUs, which aren't simulated{left_out}"
     links = "".join(f", {name} {value}" for name, value in given.items() if value)
-    servers = f"{counted(cluster.servers, 'server')} with {cluster.total_gpus} GPUs"
-    source = "those that had jobs, each with as many GPUs as the log's jobs held there at once"
+    sizes_of = Counter(cluster.gpus_of.tolist()).most_common()
+    each = " and ".join(f"{gpus} on {counted(n, 'server')}" for gpus, n in sizes_of)
+    servers = f"{cluster.total_gpus} GPUs ({each})"
+    source = "servers that had jobs, each with as many GPUs as the log's jobs held there at once"
     if network is not None and not given["servers' links"]:
         source = f"as {network.name} says"
+    unplaced = sum(not job.placement for job in log.jobs)
     return [
-        f"Jobs: {counted(len(log.jobs), 'job')} of {file.name}{left_out}.",
+        f"Jobs: {counted(len(log.jobs) + log.parts[0], 'job')} of {file.name}{left_out}.",
         f"Network: {network.name if network else 'one switch'}{links}.",
         f"Cluster: {servers}, {source}.",
         f"Bytes that models send: {', '.join(sizes) or 'none is needed'}.",
+        *(f"The log doesn't say where {counted(n, 'job')} ran." for n in [unplaced] if n),
         *log.notes,
     ]
 
 
-def _unknown(log: Log, models: Collection[str]) -> UsageError:
+def _unknown(log: Log, models: Collection[str], covered: str) -> UsageError:
     """Asks for all of them at once; those that had most GPUs for longest stand first."""
     hours = dict.fromkeys(models, 0.0)
     for job in log.jobs:
         if job.model in hours:
             hours[job.model] += job.gpu_hours
     most = sorted(hours, key=lambda name: (-hours[name], name))[:_ASKED]
-    listed = {
-        name: {"like": name} if name in MODELS else {"size": "BYTES", "compute": "SECONDS"}
-        for name in most
-    }
+    listed = {name: {"size": "BYTES", "compute": "SECONDS"} for name in most}
     table = yaml.safe_dump(
         {"models": listed},
         sort_keys=False,
@@ -163,15 +161,18 @@ def _unknown(log: Log, models: Collection[str]) -> UsageError:
     )
     more = len(hours) - len(listed)
     without = f" and without {more} that had fewer GPU hours" if more else ""
+    counters = (
+        f"counters that show jobs of theirs with servers to themselves ({covered})"
+        if covered
+        else "counters of the servers that Prometheus kept with --counters (of jobs with servers to"
+        " themselves for several samples)"
+    )
     return UsageError(
-        "Nothing says how many bytes these models send in an iteration: give counters of the"
-        " servers that Prometheus kept with --counters (of jobs with servers to themselves for"
-        " several samples), or fill in this table for --models"
-        f"{without}. BYTES are those of a model's gradients, as 500MB; SECONDS what an iteration"
-        " computes, as 180ms, and may be left out where the log has iterations; `like` takes both"
-        f' of a model that is known here, on a V100. A model "{REST}" stands for all that nothing'
-        " else describes.\n"
-        f"{table.rstrip()}"
+        "Nothing says how many bytes these models send in an iteration: give"
+        f" {counters}, or fill in this table for --models{without}. BYTES are those of a model's"
+        " gradients, as 500MB; SECONDS what an iteration computes, as 180ms, and may be left out"
+        " where the log has iterations."
+        f' A model "{REST}" stands for all that nothing else describes.\n{table.rstrip()}'
     )
 
 

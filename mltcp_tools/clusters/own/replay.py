@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Recorded jobs where and when they ran, simulated, and held against what was observed.
 
-Computing times that nobody gave are fitted to iterations of the first half of each model's jobs;
-all other jobs are predicted. What is off there says how far to trust the rest.
+Computing times that nobody gave are fitted to iterations of the first half of each model's jobs,
+and iterations that nobody counted to how long a job ran; all other jobs are predicted. What is off
+there says how far to trust the rest.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies import policy
@@ -26,40 +28,13 @@ BASE = "reno"
 JITTER = 0.03
 """Of computing, where a job doesn't say: without any, jobs would stay as they happen to begin, and
 keep out of each other's way or not for ever."""
+OVERRUN = 1.1
+"""Times the log's GPU hours that its simulation may hold; more says that an input is wrong."""
 _ROUNDS = 4
 _FACTORS = (0.1, 0.25, 0.5, 0.75, 1.25, 1.5)
 """Of fitted computing times, tried for whether they fit as well."""
 _FITS = 0.05
 """A fitted computing time is as good as another if predictions are within this share."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A job that was observed: seconds that it ran, as simulated and as seen. held_out: nothing was
-    fitted to it. waited_s: until its GPUs were free in the simulation."""
-
-    job: ClusterJob
-    predicted_s: float
-    observed_s: float
-    held_out: bool
-    waited_s: float = 0.0
-
-    @property
-    def ratio(self) -> float:
-        """Predicted over observed."""
-        return self.predicted_s / self.observed_s
-
-
-@dataclass(frozen=True)
-class Trust:
-    """Predicted over observed on jobs of a model that nothing was fitted to: how many, the median,
-    where 80 % of them lie."""
-
-    model: str
-    jobs: int
-    median: float
-    low: float
-    high: float
 
 
 def by_start(workload: Workload) -> Workload:
@@ -102,34 +77,38 @@ def simulated(workload: Workload, name: str = "replay", how: str = BASE, seed: i
 
 def calibrated(workload: Workload) -> tuple[Workload, set[str]]:
     """The workload with computing times that fit observed iterations, where nobody gave them, and
-    names of the jobs that nothing was fitted to."""
+    with as many iterations as make observed durations, where nobody said how many; and names of
+    the jobs that nothing was fitted to."""
     observed = {job.name for own in _observed(workload).values() for job in own}
-    fitted = {job.name for job in _to_fit(workload)}
-    for _ in range(_ROUNDS if fitted else 0):
-        off: dict[str, list[float]] = defaultdict(list)
-        for each in compare(workload, set()):
-            if each.job.name in fitted:
-                missing_s = (each.observed_s - each.predicted_s) / each.job.iterations
-                off[each.job.model.name].append(missing_s)
-        by_model = {job.model.name: job.model.compute_s for job in _to_fit(workload)}
-        for name, missing in off.items():
-            compute_s = by_model[name] + float(np.median(missing))
-            by_model[name] = max(LEAST_COMPUTE * by_model[name], compute_s)
-        workload = _computing(workload, by_model)
-    return workload, observed - fitted
+    fitted = [job.name for job in _to_fit(workload)]
+    for _ in range(_ROUNDS if fitted or any(job.guessed for job in workload.jobs) else 0):
+        found = compare(workload)
+        off = found.observed_s / found.predicted_s
+        own = found.loc[fitted]
+        missing_s = ((own.observed_s - own.predicted_s) / own.iterations).groupby(own.model)
+        before_s = own.groupby("model").compute_s.first()
+        times_s = (before_s + missing_s.median()).clip(lower=LEAST_COMPUTE * before_s)
+        workload = _computing(workload, {str(name): each for name, each in times_s.items()})
+        jobs = (
+            replace(job, iterations=max(1, round(job.iterations * off[job.name])))
+            if job.guessed
+            else job
+            for job in workload.jobs
+        )
+        workload = replace(workload, jobs=tuple(jobs))
+    return workload, observed - {*fitted}
 
 
 def plausible(workload: Workload) -> list[Workload]:
     """The workload, and those with the shortest and the longest computing times, of those that
     nobody gave, that predict the observed jobs as well: on a saturated link many do."""
-    own = {job.name for job in _to_fit(workload)}
+    own = [job.name for job in _to_fit(workload)]
     times_s = {job.model.name: job.model.compute_s for job in _to_fit(workload)}
     found = [workload]
-    for factors in (_FACTORS[:4], _FACTORS[:3:-1]) if times_s else ():
+    for factors in (_FACTORS[:4], _FACTORS[:3:-1]) if own else ():
         for factor in factors:
             other = _computing(workload, {name: factor * each for name, each in times_s.items()})
-            off = [abs(e.ratio - 1) for e in compare(other, ()) if e.job.name in own]
-            if np.median(off) <= _FITS:
+            if (compare(other).loc[own].ratio - 1).abs().median() <= _FITS:
                 found.append(other)
                 break
     return found
@@ -166,41 +145,57 @@ def _computing(workload: Workload, times_s: Mapping[str, float]) -> Workload:
     return replace(workload, jobs=tuple(jobs))
 
 
-def compare(workload: Workload, held_out: Iterable[str]) -> list[Compared]:
-    """All jobs of which the log says how long they ran. A log of many iterations is simulated
-    `shortened`, and times are as many times as long again."""
-    short = shortened(by_start(workload))
+def compare(workload: Workload, held_out: Collection[str] = ()) -> pd.DataFrame:
+    """A row for each job of which the log says how long it ran: seconds, predicted and observed,
+    and their ratio; held_out: nothing was fitted to it; waited_s: until its GPUs were free in the
+    simulation. A log of many iterations is simulated `shortened`, and times are as many times as
+    long again."""
+    whole = by_start(workload)
+    short = shortened(whole)
     ran = {done.name: done for done in simulated(short).jobs}
-    short_s = {job.name: computing_s(job) for job in short.jobs}
-    held = set(held_out)
-    found = []
-    for job in workload.jobs:
+    rows = []
+    for job, own in zip(whole.jobs, short.jobs, strict=True):
         if job.took_s is not None:
-            done, factor = ran[job.name], computing_s(job) / short_s[job.name]
-            waited_s = (done.start_s - done.arrival_s) * factor
-            found.append(
-                Compared(job, done.running_s * factor, job.took_s, job.name in held, waited_s)
+            done, factor = ran[job.name], computing_s(job) / computing_s(own)
+            rows.append(
+                {
+                    "name": job.name,
+                    "model": job.model.name,
+                    "compute_s": job.model.compute_s,
+                    "iterations": job.iterations,
+                    "guessed": job.guessed,
+                    "gpus": job.gpus,
+                    "predicted_s": done.running_s * factor,
+                    "observed_s": job.took_s,
+                    "ratio": done.running_s * factor / job.took_s,
+                    "end_s": job.arrival_s + job.took_s,
+                    "waited_s": (done.start_s - done.arrival_s) * factor,
+                    "held_out": job.name in held_out,
+                }
             )
-    return found
+    return pd.DataFrame(rows).set_index("name")
 
 
-def trust(compared: Sequence[Compared]) -> list[Trust]:
-    """Of each model with jobs that nothing was fitted to."""
-    ratios: dict[str, list[float]] = defaultdict(list)
-    for each in compared:
-        if each.held_out:
-            ratios[each.job.model.name].append(each.ratio)
-    found = []
-    for name, own in sorted(ratios.items()):
-        low, middle, high = (float(each) for each in np.percentile(own, [10, 50, 90]))
-        found.append(Trust(name, len(own), middle, low, high))
-    return found
+def trust(compared: pd.DataFrame) -> list[dict[str, Any]]:
+    """Predicted over observed on jobs of each model that nothing was fitted to: how many, the
+    median, and where 80 % of them lie."""
+    return [
+        {"model": str(model), "jobs": len(own), "median": float(own.median())}
+        | {"low": float(own.quantile(0.1)), "high": float(own.quantile(0.9))}
+        for model, own in compared[compared.held_out].groupby("model").ratio
+    ]
 
 
-def error(compared: Sequence[Compared]) -> float | None:
+def error(compared: pd.DataFrame) -> float | None:
     """By how much a mean over many jobs may be off, as a share: what predictions of held-out jobs
     are off in mean, and twice its standard error. None with fewer than two such jobs."""
-    off = [each.ratio - 1 for each in compared if each.held_out]
+    off = compared[compared.held_out].ratio.to_numpy(dtype=float) - 1
     if len(off) < 2:
         return None
-    return float(abs(np.mean(off)) + 2 * np.std(off, ddof=1) / math.sqrt(len(off)))
+    return float(abs(off.mean()) + 2 * off.std(ddof=1) / len(off) ** 0.5)
+
+
+def overrun(compared: pd.DataFrame) -> float:
+    """Times the jobs' GPU hours that their simulation holds."""
+    held_s = compared.gpus * compared.observed_s
+    return float((compared.ratio * held_s).sum() / held_s.sum())

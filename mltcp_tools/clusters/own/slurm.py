@@ -62,8 +62,11 @@ def read_topology(
     tree = _require_tree(path, below, switches)
     links: list[dict[str, object]] = []
     servers: list[dict[str, object]] = []
+    short = {name.partition(".")[0]: name for name in gpus}
     for switch, names in below.items():
-        for name in names:
+        for each in names:
+            # Either may have the domain's name, too.
+            name = each if each in gpus else short.get(each.partition(".")[0], each)
             links.append({"name": name, "ends": [name, switch], "rate": rate})
             if name in gpus:
                 servers.append({"name": name, "gpus": gpus[name]})

@@ -3,8 +3,9 @@
 
 sacct: fields separated by `|`, as `SACCT` says; with -n, in that order. A column Suspended is
 subtracted from the time that jobs ran. CSV: a header with name, submitted, start, end, gpus, and
-where known nodes (as Slurm writes lists of hosts, or separated by `;`), model, and iterations or
-iteration, the seconds of one; separated by `,`, or `;` or tabs as some spreadsheets write it.
+where known nodes (as Slurm writes lists of hosts, or separated by `;` or blanks), model, and
+iterations or iteration, the seconds of one; separated by `,`, or `;` or tabs as some spreadsheets
+write it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mltcp_tools.base.errors import UsageError
@@ -52,59 +54,37 @@ def table(text: str, file: str) -> Iterator[Reader]:
     slurm = bare or first.lstrip().lower().startswith("jobid")
     if slurm and "|" not in first:
         raise UsageError(f"{file}:1: its fields must be separated by |; use `sacct -P`.")
-    inside = io.StringIO(text, newline="")
-    if slurm:
-        # sacct puts nothing in quotes, and names of jobs may have them.
-        reader = csv.reader(inside, delimiter=separator, quoting=csv.QUOTE_NONE)
-    else:
-        reader = csv.reader(inside, delimiter=separator, strict=True)
+    # sacct puts nothing in quotes, and names of jobs may have them.
+    options: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if slurm else {"strict": True}
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, **options)
     needed = _COLUMNS if slurm else _CSV
-    names = _unnamed(file, first.count("|") + 1) if bare else []
-    clock, seen = Clock(), set[tuple[str, str]]()
-    for fields in _fields(reader, file):
-        place = f"{file}:{reader.line_num}"
-        if not names:
-            lower = {name.lower(): name for name in needed}
-            names = [lower.get(each.strip().lower(), each.strip().lower()) for each in fields]
-            _require_columns(place, names, needed)
-            continue
-        if len(fields) > len(names) and slurm:
-            fields = _merged(fields, names)
-        if len(fields) > len(names):
-            error = UsageError(
-                f"{place}: has {len(fields)} fields, and the header has {len(names)}; put a name"
-                f" that has a {separator!r} in quotes."
+    names: list[str] = []
+    if bare:
+        names = [*_COLUMNS, "suspended"][: first.count("|") + 1]
+        if not len(_COLUMNS) <= first.count("|") + 1 <= len(_COLUMNS) + 1:
+            raise UsageError(
+                f"{file}:1: has no header and {first.count('|') + 1} fields; leave out -n, or list"
+                f" the fields with `{SACCT}`."
             )
-            yield lambda error=error: _refuse(error)  # type: ignore[misc]
-            continue
-        row = Row(place, dict(zip(names, fields, strict=False)), clock)
-        if not slurm:
-            yield lambda row=row: _plain(row)  # type: ignore[misc]
-        elif "." not in row.fields.get("JobID", ""):  # else it is a step of a job
-            yield lambda row=row: sacct(row, seen)  # type: ignore[misc]
-
-
-def _unnamed(file: str, count: int) -> list[str]:
-    """The columns of a table without a header."""
-    names = [*_COLUMNS, "suspended"]
-    if count not in (len(names) - 1, len(names)):
-        raise UsageError(
-            f"{file}:1: has no header and {count} fields; leave out -n, or list the fields with"
-            f" `{SACCT}`."
-        )
-    return names[:count]
-
-
-def _refuse(error: UsageError) -> LoggedJob:
-    raise error
-
-
-def _fields(reader: Any, file: str) -> Iterator[list[str]]:
-    """Lines that aren't blank."""
+    clock, seen = Clock(), set[tuple[str, str]]()
     try:
         for fields in reader:
-            if any(field.strip() for field in fields):
-                yield fields
+            place = f"{file}:{reader.line_num}"
+            if not any(field.strip() for field in fields):
+                continue
+            if not names:
+                lower = {name.lower(): name for name in needed}
+                names = [lower.get(each.strip().lower(), each.strip().lower()) for each in fields]
+                _require_columns(place, names, needed)
+            elif slurm:
+                # The name of a job may have the separator, too.
+                at, more = names.index("JobName"), max(0, len(fields) - len(names))
+                fields[at : at + more + 1] = ["|".join(fields[at : at + more + 1])]
+                if "." not in fields[names.index("JobID")]:  # else it is a step of a job
+                    row = Row(place, dict(zip(names, fields, strict=False)), clock)
+                    yield partial(sacct, row, seen)
+            else:
+                yield partial(_plain, place, names, fields, clock)
     except csv.Error as error:
         raise UsageError(f"{file}:{reader.line_num}: {error}; is a quote open before it?") from None
 
@@ -116,13 +96,6 @@ def _require_columns(place: str, names: Sequence[str], needed: Sequence[str]) ->
         )
     if twice := [name for name in needed if names.count(name) > 1]:
         raise UsageError(f"{place}: there are two columns {twice[0]}; keep one.")
-
-
-def _merged(fields: list[str], names: Sequence[str]) -> list[str]:
-    """Fields of sacct where the job's name has the separator, too."""
-    first, more = names.index("JobName"), len(fields) - len(names)
-    name = "|".join(fields[first : first + more + 1])
-    return [*fields[:first], name, *fields[first + more + 1 :]]
 
 
 def sacct(row: Row, seen: set[tuple[str, str]]) -> LoggedJob:
@@ -154,17 +127,22 @@ def sacct(row: Row, seen: set[tuple[str, str]]) -> LoggedJob:
 
 def _idle_s(row: Row) -> float:
     """Seconds for which the job was suspended, from [DAYS-]HOURS:MINUTES:SECONDS or seconds."""
-    text = row.known("suspended")
-    match = re.fullmatch(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)(?:\.[0-9]*)?", text)
-    if match is None:
-        if text and not re.fullmatch("[0-9]+", text):
-            raise row.error("Suspended", f"{text!r} is no time like 01:30:00")
-        return float(text or 0)
-    days, hours, minutes, seconds = (int(each or 0) for each in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    text = row.known("suspended") or "0"
+    if not re.fullmatch(r"([0-9]+-)?[0-9]+(:[0-9]+){0,2}(\.[0-9]*)?", text):
+        raise row.error("Suspended", f"{text!r} is no time like 01:30:00")
+    days, _, clock = text.rpartition("-")
+    parts = reversed(clock.partition(".")[0].split(":"))
+    return 86_400.0 * int(days or 0) + sum(float(each) * 60.0**n for n, each in enumerate(parts))
 
 
-def _plain(row: Row) -> LoggedJob:
+def _plain(place: str, names: Sequence[str], fields: Sequence[str], clock: Clock) -> LoggedJob:
+    """A job of a CSV."""
+    if len(fields) > len(names):
+        raise UsageError(
+            f"{place}: has {len(fields)} fields, and the header has {len(names)}; put a name that"
+            " has a separator in quotes."
+        )
+    row = Row(place, dict(zip(names, fields, strict=False)), clock)
     text = row.known("gpus")
     if re.fullmatch(r"[0-9]*\.0*[1-9][0-9]*", text):
         gpus: float = float(text)
@@ -178,20 +156,16 @@ def _plain(row: Row) -> LoggedJob:
     if row.known("iterations"):
         iterations = row.count("iterations", 1)
     elif text := row.known("iteration"):
-        try:
-            each_s = float(text)
-        except ValueError:
-            each_s = math.nan
-        if not each_s > 0:
+        if not re.fullmatch(r"[0-9.]+(e-?[0-9]+)?", text) or not float(text) > 0:
             raise row.error("iteration", f"must be seconds, more than 0, not {text!r}")
-        iterations = max(1, round(job.took_s / each_s))
+        iterations = max(1, round(job.took_s / float(text)))
     return replace(job, iterations=iterations, model=row.known("model"))
 
 
 def _placement(row: Row, name: str, gpus: float) -> Mapping[str, int]:
     """GPUs on each node; none where the nodes aren't known, or parts of a GPU are."""
     try:
-        found = list(dict.fromkeys(hosts(row.known(name).replace(";", ","))))
+        found = list(dict.fromkeys(hosts(re.sub(r"[;,\s]+", ",", row.known(name)))))
     except UsageError as error:
         raise row.error(name, str(error).rstrip(".")) from None
     if len(found) > math.ceil(gpus):

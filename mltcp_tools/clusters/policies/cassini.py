@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from mltcp_tools.clusters.engine.library import Phase
-from mltcp_tools.clusters.models import Allocation, phases_of
+from mltcp_tools.clusters.engine.library import Iteration
+from mltcp_tools.clusters.models import Allocation, iteration_of
 from mltcp_tools.clusters.policies.orders import start_in_order
 from mltcp_tools.clusters.policies.placing import place, shuffled
 from mltcp_tools.clusters.time_shifts import score_last
@@ -28,11 +26,11 @@ class Cassini:
     def decide(self, view: View) -> Decision:
         """The running jobs stay; waiting ones are placed one by one."""
         decided: dict[int, Allocation] = {s.number: s.allocation for s in view.running}
-        others = [_phases(view, state, state.allocation) for state in view.running]
+        others = [_iteration(view, state, state.allocation) for state in view.running]
 
         def best(view: View, free: Ints, state: JobState) -> Allocation:
             tried = (candidate(view, free, state) for candidate in self._places)
-            found = [(each, _phases(view, state, each)) for each in tried if each]
+            found = [(each, _iteration(view, state, each)) for each in tried if each]
             if not found:
                 return {}
             # Of equals the first, which is the nearest; sums may differ in their last digits.
@@ -44,5 +42,5 @@ class Cassini:
         return decided | start_in_order(view, view.free.copy(), view.waiting, best)
 
 
-def _phases(view: View, state: JobState, allocation: Allocation) -> Sequence[Phase]:
-    return phases_of(state.job.model, view.topology, allocation, state.number)
+def _iteration(view: View, state: JobState, allocation: Allocation) -> Iteration:
+    return iteration_of(state.job.model, view.topology, allocation, state.number)

@@ -83,50 +83,42 @@ def speed(view: View, state: JobState, gpus: int) -> float:
 
 
 def _divide(
-    view: View,
-    states: Sequence[JobState],
-    remaining: Mapping[int, float],
+    view: View, states: Sequence[JobState], remaining: Mapping[int, float]
 ) -> dict[int, int]:
     """Number of GPUs of each job."""
     left = int(view.free.sum()) + sum(sum(s.allocation.values()) for s in view.running)
     counts = dict.fromkeys((s.number for s in states), 0)
+    heap: list[tuple[float, int, int, JobState]] = []
+
+    def push(state: JobState) -> None:
+        """The step up that adds most speed per GPU."""
+        have = counts[state.number]
+        before = speed(view, state, have)
+        steps = [
+            ((speed(view, state, count) - before) / (count - have), -count)
+            for count in sizes(view, state)
+            if count > have
+        ]
+        if steps and max(steps)[0] > 0:
+            gain, negative = max(steps)
+            urgent = -gain / remaining[state.number] ** 0.5
+            heapq.heappush(heap, (urgent, state.number, -negative, state))
+
     for state in sorted(states, key=lambda s: (view.remaining_gpu_s(s), s.number)):
         base = min(state.job.gpus, view.topology.gpus)
         if base <= left:
             counts[state.number] = base
             left -= base
-    heap: list[tuple[float, int, int, JobState]] = []
     for state in states:
         if counts[state.number]:
-            _push(heap, view, state, counts, remaining)
+            push(state)
     while heap and left:
         _, number, count, state = heapq.heappop(heap)
         if count - counts[number] <= left:
             left -= count - counts[number]
             counts[number] = count
-            _push(heap, view, state, counts, remaining)
+            push(state)
     return counts
-
-
-def _push(
-    heap: list[tuple[float, int, int, JobState]],
-    view: View,
-    state: JobState,
-    counts: Mapping[int, int],
-    remaining: Mapping[int, float],
-) -> None:
-    """The step up that adds most speed per GPU."""
-    have = counts[state.number]
-    before = speed(view, state, have)
-    steps = [
-        ((speed(view, state, count) - before) / (count - have), -count)
-        for count in sizes(view, state)
-        if count > have
-    ]
-    if steps and max(steps)[0] > 0:
-        gain, negative = max(steps)
-        gain /= remaining[state.number] ** 0.5
-        heapq.heappush(heap, (-gain, state.number, -negative, state))
 
 
 def sizes(view: View, state: JobState) -> list[int]:

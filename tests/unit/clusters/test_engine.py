@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase, Rule, Stats
+from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Iteration, Rule, Stats
 from mltcp_tools.clusters.rules import FAIR, RENO
 
 GBIT = 1e9
@@ -25,7 +25,7 @@ def job(
     **fields: float | int,
 ) -> FlowJob:
     """A job with one burst over the links."""
-    return FlowJob((Phase(compute_s, size, links),), iterations, **fields)  # type: ignore[arg-type]
+    return FlowJob(Iteration(compute_s, size, links), iterations, **fields)  # type: ignore[arg-type]
 
 
 def finished(simulator: FlowSimulator, count: int) -> dict[int, tuple[float, Stats]]:
@@ -80,12 +80,11 @@ def random_jobs(seed: int, links: int) -> list[FlowJob]:
         size = [5_000_000, 12_500_000, 20_000_000, 8_000_000][kind]
         compute = [0.3, 0.25, 0.4, 0.12][kind]
         rows = None
-        phases = (Phase(compute, size, crossings),) * (2 if kind == 3 else 1)
         if kind == 2:
-            rows = np.array([[0.4], [0.42], [0.39]])
+            rows = np.array([0.4, 0.42, 0.39])
         jobs.append(
             FlowJob(
-                phases,
+                Iteration(compute, size, crossings),
                 int(draw.integers(200, 2000)),
                 start_s=round(float(draw.uniform(0, 40)), 3),
                 compute_s=rows,
@@ -128,8 +127,8 @@ def strewn_jobs(seed: int, links: int) -> list[FlowJob]:
     for number in range(24):
         crossed = draw.choice(links, int(draw.integers(2, links // 3)), replace=False)
         crossings = {int(each): float(draw.integers(1, 4)) for each in crossed}
-        phases = (Phase(0.05 * float(draw.uniform(0.5, 2)), 4_000_000, crossings),)
-        jobs.append(FlowJob(phases, 30, start_s=float(draw.uniform(0, 0.2)), seed=number))
+        own = Iteration(0.05 * float(draw.uniform(0.5, 2)), 4_000_000, crossings)
+        jobs.append(FlowJob(own, 30, start_s=float(draw.uniform(0, 0.2)), seed=number))
     return jobs
 
 
@@ -137,8 +136,8 @@ def naive_ends(jobs: list[FlowJob], rates: list[float]) -> list[float]:
     """Return when each job ends that sends one burst: links are filled from nothing at every
     event.
     """
-    left = [float(each.phases[0].size) for each in jobs]
-    begins = [each.start_s + each.phases[0].compute_s for each in jobs]
+    left = [float(each.iteration.size) for each in jobs]
+    begins = [each.start_s + each.iteration.compute_s for each in jobs]
     ends = [0.0] * len(jobs)
     now = 0.0
     while any(left):
@@ -161,15 +160,15 @@ def naive_shares(jobs: list[FlowJob], rates: list[float], sending: list[int]) ->
     while len(speed) < len(sending):
         asked = [0.0] * len(rates)
         for number in sending:
-            for link, times in jobs[number].phases[0].crossings.items():
+            for link, times in jobs[number].iteration.crossings.items():
                 asked[link] += times * (number not in speed)
         levels = [room[link] / each if each else np.inf for link, each in enumerate(asked)]
         full = int(np.argmin(levels))
         for number in sending:
-            if number in speed or full not in jobs[number].phases[0].crossings:
+            if number in speed or full not in jobs[number].iteration.crossings:
                 continue
             speed[number] = levels[full]
-            for link, times in jobs[number].phases[0].crossings.items():
+            for link, times in jobs[number].iteration.crossings.items():
                 room[link] -= times * speed[number]
     return speed
 

@@ -193,7 +193,7 @@ def test_sacct_in_json_says_what_the_table_does(tmp_path: Path) -> None:
     "entry", [5, None, {"time": 3}, {"tres": {"allocated": [{"type": "gres", "name": 5}]}}]
 )
 def test_malformed_entries_of_sacct_are_refused(tmp_path: Path, entry: object) -> None:
-    with pytest.raises(UsageError, match="log"):
+    with pytest.raises(UsageError, match=r"log: jobs.0.: can't be read"):
         read(tmp_path, json.dumps({"jobs": [entry]}))
 
 
@@ -259,7 +259,7 @@ def test_names_of_any_kind_come_through(tmp_path: Path) -> None:
     log = read(tmp_path, CSV + table.getvalue())
     found = {job.name for job in log.jobs}
     assert found == {*names} - {"a\x1b[31mb", "x\ny"} | {"a [31mb", "x y"}
-    text = document(log, one_switch(log.jobs, "10gbit"), {"bert": {"like": "bert"}})
+    text = document(log, one_switch(log.jobs, "10gbit"), {"bert": {"size": "9MB", "compute": "1s"}})
     assert {job.name for job in parse_workload(text, "w").jobs} == found
 
 
@@ -276,7 +276,6 @@ def test_names_of_any_kind_come_through(tmp_path: Path) -> None:
         (CSV + "a,0,1,9,8,,,\nb,,2026-03-01,2026-03-02,8,,,\n", "3: start: is without a zone, and"),
         (lines(f"7|a|0|1|9|COMPLETED|gres/gpu={10**20}|n1"), "is no number of GPUs"),
         (lines("7|a|0|1|9|X|gres/gpu=1|n1|long", head=f"{HEAD}|Suspended"), "2: Suspended: 'long'"),
-        (CSV + "bert,0,1,9,99999999,,,\n", "2: GPUs: 1e.08 of them are more than any job has"),
         ("{" * 100_000, "is not a list of Kubernetes objects"),
         (CSV + "a,0,1,9,-8,,m,1\n", "2: gpus: must be a whole number"),
         (CSV + "a,0,1,9,1,n1;n2,m,1\n", "2: nodes: 2 of them, and 1 GPU\\."),
@@ -290,17 +289,15 @@ def test_malformed_logs_are_refused_with_the_place(tmp_path: Path, text: str, sa
         read(tmp_path, text)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_encodings_of_spreadsheets_and_shells_are_read(
-    tmp_path: Path, encoding: str, line_end: str
-) -> None:
-    text = "Name;Submitted;Start;End;GPUs;Nodes;Iterations\nbert;0;1;9;8.0;n[1-2];500.0\n"
-    (tmp_path / "log").write_bytes(text.replace("\n", line_end).encode(encoding))
+@pytest.mark.parametrize("nodes", ["n[1-2]", "n1 n2", "n1, n2"])
+def test_tables_of_spreadsheets_are_read(tmp_path: Path, line_end: str, nodes: str) -> None:
+    text = f"Name;Submitted;Start;End;GPUs;Nodes;Iterations\nbert;0;1;9;8.0;{nodes};500.0\n"
+    (tmp_path / "log").write_bytes(text.replace("\n", line_end).encode("utf-8-sig"))
     (job,) = read_log(tmp_path / "log").jobs
     assert (job.gpus, job.placement, job.iterations) == (8, {"n1": 4, "n2": 4}, 500)
     (tmp_path / "log").write_bytes((CSV + "bért,0,1,9,8,,m,1\n").encode("latin1"))
-    with pytest.raises(UsageError, match="log:2: isn't UTF-8 text"):
+    with pytest.raises(UsageError, match="log isn't UTF-8 text"):
         read_log(tmp_path / "log")
 
 
@@ -460,13 +457,13 @@ def test_a_volcano_job_holds_gpus_in_all_its_running_phases(tmp_path: Path) -> N
     ("path", "value", "said"),
     [
         ("status", None, "1 without a start or an end"),
-        ("status.conditions", {}, "items.0.: status.conditions: must be a list, not {}"),
-        ("metadata", [], "items.0.: metadata.creationTimestamp: there is .. where"),
+        ("status.conditions", 5, "items.0.: can't be read .TypeError"),
+        ("metadata", [], "items.0.: can't be read .AttributeError"),
         ("spec.*.0.template.spec.containers.0.resources", None, "1 without GPUs"),
         (
             "spec.*.0.template.spec.containers.0.resources.requests",
             {"nvidia.com/gpu": "2k"},
-            "spec.[a-zS]+.0.: nvidia.com/gpu: must be a whole number, not '2k'",
+            "items.0.: can't be read .ValueError: .* '2k'",
         ),
     ],
 )
@@ -523,6 +520,9 @@ def test_networks_of_slurm(tmp_path: Path, name: str, text: str) -> None:
     topology = parse_workload(json.dumps(whole), "w.yaml").topology
     assert (topology.total_gpus, topology.leaves) == (16, 2)
     assert sorted(topology.network.rates_bps)[-1] == 200e9
+    # The log's names may lack the domain's.
+    (tmp_path / name).write_text(text.replace("n[1-2]", "n1.example.org,n2.example.org"))
+    assert cluster == read_topology(tmp_path / name, "100gbit", None, FOUR)
     with pytest.raises(UsageError, match="no switch has n9"):
         read_topology(tmp_path / name, "100gbit", None, {"n9": 4})
 

