@@ -47,7 +47,7 @@ def command() -> None:
         "mltcp cluster run cluster.yaml --treatment reno,mltcp --draws 5",
     )
 )
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--workload",
     "trace",
@@ -79,7 +79,7 @@ def command() -> None:
 )
 @_draws_options(1)
 def run(
-    file: Path | None,
+    file: Path,
     trace: str | None,
     policies: tuple[str, ...],
     treatments: tuple[str, ...],
@@ -136,13 +136,7 @@ def run(
     help="Training jobs, as for `mltcp cluster run`; each trace is compared by itself.",
 )
 @click.option("--requests", required=True, metavar="azure:FILE", help="Requests to serve.")
-@shown_option(
-    "--inference",
-    type=click.IntRange(1),
-    default=4,
-    metavar="SERVERS",
-    help="Number of servers that inference owns.",
-)
+@shown_option("--inference", type=click.IntRange(1), default=4, help="Servers that inference owns.")
 @shown_option(
     "--tenants", type=click.IntRange(1), default=12, help="Tenants that replay the requests."
 )
@@ -163,19 +157,13 @@ def fapes(
     fapes-kpa a tuned autoscaler instead of a prediction, and with fapes-fixed the batch of each GPU
     stays. FILE describes the cluster, as for `mltcp cluster run`.
 
-    Figures are means over --draws of requests, paths and random variation.
-
-    The tenants replay the requests until the last job arrives, with 70 % fewer at night. In
-    static-elastic and lyra, inference owns SERVERS, which Knative's autoscaler uses. The savings of
-    FaPES over each rival come last.
+    The tenants replay the requests until the last job arrives, with 70 % fewer at night. Figures
+    are means over --draws of requests, paths and random variation; FaPES' savings come last.
     """
     from mltcp_tools.clusters.fapes.compare import compare, saved
     from mltcp_tools.clusters.fapes.inference import Service, replayed
     from mltcp_tools.clusters.text import render_loans
     from mltcp_tools.clusters.traces import read_draws, read_requests
-
-    def said(variant: str) -> None:
-        click.echo(f"{variant}…", err=True)
 
     asked = read_requests(requests)
     compared = {}
@@ -184,7 +172,8 @@ def fapes(
         workloads = read_draws(file, trace, shorter, draws)
         for draw, workload in enumerate(workloads, 1):
             served = replayed(asked, workload.jobs[-1].arrival_s / 3600, tenants, draw)
-            results.append(compare(workload, served, Service(), inference, said))
+            click.echo(f"{trace}, draw {draw} of {draws}…", err=True)
+            results.append(compare(workload, served, Service(), inference))
         compared[trace] = {
             "draws": [[result.summary() for result in each] for each in results],
             "saved": [vars(each) for each in saved(results)],
@@ -195,32 +184,18 @@ def fapes(
         click.echo(render_loans(compared), nl=False)
 
 
-@command.command(epilog=examples("mltcp cluster marl crowded.yaml --rounds 80 --trainings 3"))
+@command.command(epilog=examples("mltcp cluster marl crowded.yaml --rounds 80"))
 @click.argument("file", type=click.Path(path_type=Path))
+@shown_option("--rounds", type=click.IntRange(0), default=20, help="Number of learning rounds.")
 @shown_option(
-    "--trainings",
-    type=click.IntRange(1, 10),
-    default=1,
-    help="Number of trainings, each with its own seed.",
-)
-@shown_option(
-    "--rounds",
-    type=click.IntRange(0),
-    default=20,
-    help="Number of learning rounds.",
-)
-@shown_option(
-    "--held-out",
-    type=click.IntRange(2),
-    default=30,
-    help="Number of held-out workloads to compare on.",
+    "--held-out", type=click.IntRange(2), default=30, help="Number of workloads to compare on."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def marl(file: Path, trainings: int, rounds: int, held_out: int, as_json: bool) -> None:
+def marl(file: Path, rounds: int, held_out: int, as_json: bool) -> None:
     """Train schedulers that learn where jobs go, and compare them with others.
 
-    These are `fifo` with backfilling, and `predicted`, which chooses the place that the same model
-    of interference calls best. Training begins as `fifo`.
+    These are `fifo` with backfilling, as which training begins, and `predicted`, which chooses the
+    place that the same model of interference calls best.
 
     FILE describes a cluster and jobs to draw (`generate`), as for `run`. Each leaf has a scheduler
     (multi-agent reinforcement learning, arXiv 2112.13354). Workloads to train on, to choose among
@@ -234,19 +209,13 @@ def marl(file: Path, trainings: int, rounds: int, held_out: int, as_json: bool) 
     def draw(seed: int) -> Workload:
         return read_workload(file, None, seed)
 
-    arrivals = [[job.arrival_s for job in draw(HELD_OUT + n).jobs] for n in (0, 1)]
-    if arrivals[0] == arrivals[1]:
+    if draw(HELD_OUT).jobs[0].arrival_s == draw(HELD_OUT + 1).jobs[0].arrival_s:
         raise UsageError(f"{file} lists its jobs; describe jobs to draw in `generate` instead.")
-
-    def said(what: str) -> None:
-        click.echo(what, err=True)
-
-    trained = {seed: train(draw, seed, rounds, said) for seed in range(1, trainings + 1)}
-    rows = evaluate(draw, held_out, trained)
-    known = trained[1][1]
+    agents, known = train(draw, 1, rounds, lambda what: click.echo(what, err=True))
+    rows = evaluate(draw, held_out, agents, known)
     if as_json:
         model = {"error": known.error, "guess": known.guess}
-        document = {"schema": "mltcp-cluster-marl/8", "policies": rows, "interference": model}
+        document = {"schema": "mltcp-cluster-marl/9", "policies": rows, "interference": model}
         click.echo(json.dumps(document | {"held_out": held_out}, indent=2))
     else:
         click.echo(render_learned(rows, known.error, known.guess), nl=False)

@@ -23,7 +23,7 @@ from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.entries import Clock, Row, text_of
 from mltcp_tools.clusters.own.replay import calibrated
 from mltcp_tools.clusters.reading import parse_cluster, parse_workload
-from mltcp_tools.clusters.topology import Topology, regular
+from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import (
     SEEDS,
     ClusterJob,
@@ -148,24 +148,19 @@ def read_requests(spec: str) -> tuple[Request, ...]:
     return tuple(requests)
 
 
-def read_workload(file: Path | None, trace: str | None, seed: int | None = None) -> Workload:
+def read_workload(file: Path, trace: str | None, seed: int | None = None) -> Workload:
     """The workload of a YAML file, or the jobs of a trace on the file's cluster.
 
     seed: of all that is drawn, in place of the file's own.
     """
     if trace is None:
-        if file is None:
-            raise UsageError("name a FILE with a workload, or a --workload.")
         workload = parse_workload(read_text(file), str(file), seed)
         return calibrated(workload)[0] if workload.observed else workload
-    if file is None:
-        topology = regular(seed=seed or 1)
-        return Workload(topology, read_jobs(trace, topology, seed or 1), seed=seed or 1)
     base = parse_cluster(read_text(file), str(file), seed)
     return replace(base, jobs=read_jobs(trace, base.topology, base.seed))
 
 
-def read_draws(file: Path | None, trace: str | None, shorter: float, draws: int) -> list[Workload]:
+def read_draws(file: Path, trace: str | None, shorter: float, draws: int) -> list[Workload]:
     """So many draws of a workload, shorter by a factor."""
     first = read_workload(file, trace)
     later = (read_workload(file, trace, first.seed + draw) for draw in range(1, draws))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,7 +56,6 @@ def compare(
     requests: Sequence[Request],
     service: Service,
     inference_servers: int,
-    said: Callable[[str], None] = lambda variant: None,
 ) -> list[Result]:
     """All variants; each rival lacks a part of `fapes`.
 
@@ -84,7 +83,6 @@ def compare(
     served |= {"lyra": served["static-elastic"], "fapes-fixed": served["fapes"]}
     results = []
     for variant in VARIANTS:
-        said(variant)
         needs = list(served[variant].needs(topology.gpus))
         if variant == "static-elastic":
             needs = [(0.0, inference_servers)]

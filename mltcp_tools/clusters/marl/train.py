@@ -8,7 +8,7 @@ They begin as `fifo`, and learn from rewards where to deviate, by PPO with one c
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -126,18 +126,16 @@ def improve(
             optimiser.step()
 
 
-def evaluate(
-    draw: Draw, count: int, trained: Mapping[int, tuple[Agents, Interference]]
-) -> list[dict[str, Any]]:
-    """A row for each of RIVALS and each training, on the same `count` held-out workloads: the means
-    of `completion_s`, `p99_s` and `slowdown`; `saved`, by rival, the share of its completion times
-    that a training saves, and half of its 95 % interval over workloads."""
+def evaluate(draw: Draw, count: int, agents: Agents, known: Interference) -> list[dict[str, Any]]:
+    """A row for each of RIVALS and for `marl`, on the same `count` held-out workloads: the means of
+    `completion_s`, `p99_s` and `slowdown`; `saved`, by rival, the share of its completion times
+    that `marl` saves, and half of its 95 % interval over workloads."""
     workloads = [draw(HELD_OUT + each) for each in range(count)]
     drivers: dict[str, Callable[[Workload], Policy]] = {
         "fifo": lambda workload: policy("fifo"),
-        "predicted": partial(Predicted, *next(iter(trained.values()))),
+        "predicted": partial(Predicted, agents, known),
+        "marl": partial(Marl, agents, known),
     }
-    drivers |= {f"marl, training {seed}": partial(Marl, *own) for seed, own in trained.items()}
     runs = {
         name: pd.DataFrame([run(each, driver(each)) for each in workloads])
         for name, driver in drivers.items()

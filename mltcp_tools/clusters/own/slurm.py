@@ -72,8 +72,7 @@ def read_topology(
                 servers.append({"name": name, "gpus": gpus[name]})
     for above, lower in switches.items():
         for switch in lower:
-            own = {switch, *nx.descendants(tree, switch)}
-            count = sum(len(below.get(each, ())) for each in own)
+            count = sum(not tree.out_degree(each) for each in nx.descendants(tree, switch))
             between = uplink or f"{count * parse_rate(rate)}bit"
             links.append({"name": f"{switch}-{above}", "ends": [switch, above], "rate": between})
     if missing := sorted(set(gpus) - {str(each["name"]) for each in servers}):
@@ -147,20 +146,16 @@ def _yaml(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 def _require_tree(
     path: Path, below: Mapping[str, list[str]], switches: Mapping[str, list[str]]
 ) -> nx.DiGraph:
-    """The tree of switches; a UsageError where a name is below two switches, a switch has no line,
-    or switches are below each other."""
-    for kind in (below, switches):
-        above: dict[str, str] = {}
-        for switch, names in kind.items():
-            for name in names:
-                if name in above:
-                    raise UsageError(f"{path}: {name} is below {above[name]} and {switch}.")
-                above[name] = switch
-    tree = nx.DiGraph([(switch, each) for switch, names in switches.items() for each in names])
-    tree.add_nodes_from(below)
-    for switch, name in tree.edges:
-        if name not in below and name not in switches:
-            raise UsageError(f"{path}: {switch} has the switch {name}, which has no line.")
-        if nx.has_path(tree, name, switch):
-            raise UsageError(f"{path}: {switch} and {name} are below each other.")
+    """The tree of switches and servers; a UsageError where a name is below two switches, a switch
+    has no line, or switches are below each other."""
+    edges = [(above, each) for own in (below, switches) for above in own for each in own[above]]
+    tree = nx.DiGraph(edges)
+    for above, name in edges:
+        if tree.in_degree(name) > 1:
+            raise UsageError(f"{path}: {name} is below {' and '.join(tree.predecessors(name))}.")
+        if above in switches and name in switches[above] and not tree.out_degree(name):
+            raise UsageError(f"{path}: {above} has the switch {name}, which has no line.")
+    if not nx.is_directed_acyclic_graph(tree):
+        first, second = sorted(nx.find_cycle(tree)[0])
+        raise UsageError(f"{path}: {first} and {second} are below each other.")
     return tree

@@ -68,7 +68,7 @@ NUMBERS = {
     *("--port", "--seed", "--iterations", "--repetitions", "--attempts", "--repeats", "--rounds"),
     *("--flows", "--bursts", "--levels", "--namespaces", "--inference", "--tenants", "--draws"),
     *("--slope", "--intercept", "--block", "--shorter"),
-    *("--trainings", "--held-out"),
+    "--held-out",
 }
 """Options whose numbers have no unit: counts, seeds, factors, degrees."""
 

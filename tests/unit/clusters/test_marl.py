@@ -230,8 +230,8 @@ def test_networks_worse_than_at_the_start_are_not_kept(monkeypatch: pytest.Monke
 
 
 def test_untrained_schedulers_save_nothing_of_fifo() -> None:
-    rows = evaluate(drawn, 3, {1: (Agents(), Interference())})
-    assert [row["policy"] for row in rows] == ["fifo", "predicted", "marl, training 1"]
+    rows = evaluate(drawn, 3, Agents(), Interference())
+    assert [row["policy"] for row in rows] == ["fifo", "predicted", "marl"]
     assert [list(row["saved"]) for row in rows] == [[], [], ["fifo", "predicted"]]
     assert rows[2]["saved"]["fifo"] == (0.0, 0.0)
 
@@ -262,7 +262,7 @@ def test_command_prints_policies_and_errors_as_json(
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
     names = [row["policy"] for row in found["policies"]]
-    assert names == ["fifo", "predicted", "marl, training 1"]
+    assert names == ["fifo", "predicted", "marl"]
     assert found["interference"]["error"] < found["interference"]["guess"]
 
 
@@ -299,6 +299,6 @@ def test_a_verdict_follows_from_the_interval(saved: float, half: float, said: st
     base = {"completion_s": 60.0, "p99_s": 90.0, "slowdown": 1.1}
     rows = [
         {"policy": "fifo", "saved": {}} | base,
-        {"policy": "marl, training 1", "saved": {"fifo": (saved, half)}} | base,
+        {"policy": "marl", "saved": {"fifo": (saved, half)}} | base,
     ]
-    assert f"marl, training 1: {said}.\n" in render_learned(rows, 0.04, 0.35)
+    assert f"marl: {said}.\n" in render_learned(rows, 0.04, 0.35)
