@@ -65,7 +65,7 @@ class Losses:
 
 @dataclass
 class _Tally:
-    """What a job had so far. brought, batches: sums over its iterations, in those it asked for."""
+    """Totals of a job so far. brought, batches: sums over its iterations, in those it asked for."""
 
     running_s: float = 0.0
     iterations: int = 0

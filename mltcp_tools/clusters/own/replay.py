@@ -196,6 +196,6 @@ def error(compared: pd.DataFrame) -> float | None:
 
 
 def overrun(compared: pd.DataFrame) -> float:
-    """Times the jobs' GPU hours that their simulation holds."""
+    """GPU hours that the jobs hold in their simulation, over those that they held."""
     held_s = compared.gpus * compared.observed_s
     return float((compared.ratio * held_s).sum() / held_s.sum())
