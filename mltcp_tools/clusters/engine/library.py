@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.base.errors import UsageError
 from mltcp_tools.kernel.native.extension import declarations, extension
 from mltcp_tools.lab.planning import filling
 
@@ -98,9 +97,6 @@ class FlowSimulator:
         self, rates_bps: Sequence[float], rule: Rule, *, packets: Sequence[float] | None = None
     ) -> None:
         """Links of these rates that carry these numbers of packets when full (None: any)."""
-        for number, rate in enumerate(rates_bps):
-            if not (math.isfinite(rate) and rate > 0):
-                raise UsageError(f"link {number} must have more than 0 bit/s, not {rate:g}.")
         self._lib, self._ffi = _library()
         self._rule = rule
         names = ("intercept", "slope", "power", "loss", "crowd", "levels")
@@ -123,8 +119,6 @@ class FlowSimulator:
         """Start the job at its start, or now if that has passed; returns its number."""
         new, own = self._ffi.new, job.iteration
         rows = np.array([own.compute_s]) if job.compute_s is None else job.compute_s
-        if not np.isfinite(rows).all() or (rows < 0).any() or job.iterations < 1:
-            raise UsageError("a job needs an iteration, and computes for 0 s or more, not NaN.")
         arrays = {
             "compute_ns": new("uint64_t[]", [round(each * 1e9) for each in rows.tolist()]),
             "link": new("uint32_t[]", list(own.crossings)),

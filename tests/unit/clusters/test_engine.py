@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Iteration, Rule, Stats
 from mltcp_tools.clusters.rules import FAIR, RENO
 
@@ -202,18 +201,6 @@ def test_the_same_seed_gives_the_same_and_another_does_not() -> None:
 
     assert end(1) == end(1)
     assert end(1) != end(100)
-
-
-@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_link_without_a_rate_is_refused(rate: float) -> None:
-    with pytest.raises(UsageError, match="more than 0 bit/s"):
-        FlowSimulator([rate], FAIR)
-
-
-def test_compute_times_that_are_no_numbers_are_refused() -> None:
-    simulator = FlowSimulator([GBIT], FAIR)
-    with pytest.raises(UsageError, match="not NaN"):
-        simulator.add(job(float("nan"), 1, {0: 1.0}))
 
 
 def test_steps_of_progress_that_are_no_whole_bytes_end() -> None:
