@@ -39,13 +39,6 @@ VM = CHECKOUT / "scripts" / "vm"
 
 INSIDE = Path(__file__).parent / "inside"
 
-VIRTUAL_TIME = pytest.mark.VM(icount=True, append="possible_cpus=256")
-"""Of tests whose VM has virtual time, and one CPU of many that its host may have."""
-
-HARDENED = pytest.mark.VM(append="lockdown=confidentiality preempt=full")
-"""Of tests whose kernel lets nobody read its memory, and takes the CPU away from itself. Both need
-a VM of their own, and share it: each costs half a minute before its first test."""
-
 SILENCE_S, LONG_S = 1200, 5 * 3600
 """A VM in which no test ends for so long is ended, the latter where tests are marked full. A
 test by itself ends sooner, by pytest's `timeout`."""

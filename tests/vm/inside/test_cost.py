@@ -12,9 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from bench.bench_cc import (
-    ACK_BYTES,
     SENDING,
-    SLOW,
     VARIANTS,
     WAY,
     Variant,
@@ -24,8 +22,8 @@ from bench.bench_cc import (
     tracer_ns,
 )
 from netns.connections import bottleneck, connection, send_burst
-from vm.bridge import VIRTUAL_TIME
 from vm.hostile import PROGRAMS
+from vm.machines import VIRTUAL_TIME
 
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
@@ -63,7 +61,7 @@ def backend() -> Iterator[Backend]:
 def ratios(backend: Backend) -> dict[Variant, float]:
     """Instructions of an ACK of each variant, times those of its base's."""
     less = 2 * tracer_ns(backend, 1)
-    found = measure(backend, 1, SLOW, ACK_BYTES, (WAY, SENDING), cheap)
+    found = measure(backend, 1, (WAY, SENDING), cheap)
     took = {variant: found[variant][0] - less for variant in VARIANTS}
     return {
         variant: took[variant] / took[Variant(variant.base, variant.base)] for variant in BOUNDS

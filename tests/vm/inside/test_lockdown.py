@@ -11,7 +11,7 @@ import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.test_attach import test_attach_and_detach as attach_and_detach
 from netns.test_attach_kernel import test_no_process_is_touched  # noqa: F401
-from vm.bridge import HARDENED
+from vm.machines import HARDENED
 
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host import facts

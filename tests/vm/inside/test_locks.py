@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from vm.bridge import VIRTUAL_TIME
 from vm.hostile import Client, elsewhere, exchange, gone, may_open_many
 from vm.loading import MODULE, connected, insert, pair, remove
+from vm.machines import VIRTUAL_TIME
 
 pytestmark = VIRTUAL_TIME
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from netns.backends_here import backend_fixture
 from netns.connections import connection_here
-from vm.bridge import HARDENED
+from vm.machines import HARDENED
 
 from mltcp_tools.kernel.backends.base import Backend, Flow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from netns.backends_here import BPF_IN_GUEST, backend_fixture, fresh_and_loaded
 from netns.test_scripted_peer import *  # noqa: F403
-from vm.bridge import VIRTUAL_TIME
+from vm.machines import VIRTUAL_TIME
 
 pytestmark = VIRTUAL_TIME
 

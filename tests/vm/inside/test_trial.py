@@ -12,7 +12,7 @@ import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.test_trial import nothing_left, result, trial
 from netns.trainings import Training, training
-from vm.bridge import VIRTUAL_TIME
+from vm.machines import VIRTUAL_TIME
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Backend
