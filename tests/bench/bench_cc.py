@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Measures what the module costs: instructions for each ACK, and bulk throughput, next to its base.
+"""Measures what the module costs: instructions for each ACK, next to its base.
 
     scripts/vm run bookworm --module --icount --timeout 60min --env PYTHONPATH=tests -- \\
         .venv/bin/python tests/bench/bench_cc.py
@@ -11,8 +11,7 @@ without the sending that it allows. The median of a run is taken, as losses and 
 long tail. What the tracer adds is measured, by tracing one more function, and subtracted: it is the
 difference of what the cheapest ACKs take, which are all of one kind.
 
-Throughput is measured once over a link that limits it and once over one that is faster than the
-CPU. Variants take turns within each repetition.
+Variants take turns within each repetition.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from __future__ import annotations
 import argparse
 import re
 import statistics
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,8 +37,7 @@ SENDING = "__tcp_push_pending_frames"
 ONE_MORE = "tcp_newly_delivered"  # called once by tcp_ack(), too
 LINE = re.compile(r"^ *\d+\) *[^\s\d|]? *([\d.]+ us)? *\|( *)([\w.]*)(\(\)|})", re.MULTILINE)
 
-SLOW, FAST = 50_000_000, 20_000_000_000  # bit/s
-ACK_BYTES, SLOW_BYTES, FAST_BYTES = 2_000_000, 5_000_000, 30_000_000
+RATE, QUEUE, SIZE = 50_000_000, 100_000, 2_000_000  # bit/s; bytes; bytes
 
 
 @dataclass(frozen=True)
@@ -126,33 +123,24 @@ def cheap(found: list[float]) -> float:
 def transfer(
     backend: Backend,
     variant: Variant,
-    rate: int,
-    size: int,
-    trace: Sequence[str] = (),
+    trace: Sequence[str],
     of: Callable[[list[float]], float] = statistics.median,
 ) -> float:
-    """Bytes per second; with `trace`, nanoseconds of an ACK, by default the median."""
-    # Without losses where the CPU is the limit: they would differ from run to run.
-    queue = 100_000 if rate == SLOW else 50_000_000
-    with bottleneck(rate, queue) as network, connection(network, variant.name) as sender:
+    """Nanoseconds of an ACK, by default the median."""
+    with bottleneck(RATE, QUEUE) as network, connection(network, variant.name) as sender:
         if variant.tagged:
-            backend.set_job(Job(1, "measured", JobParams(burst_bytes=size, gap_s=10)))
+            backend.set_job(Job(1, "measured", JobParams(burst_bytes=SIZE, gap_s=10)))
             backend.tag(sender.fileno(), 1)
-        if trace:
-            with traced(*trace) as found:
-                send_burst(sender, size)
-            return of(found)
-        begun = time.monotonic()
-        send_burst(sender, size)
-        return size / (time.monotonic() - begun)
+        with traced(*trace) as found:
+            send_burst(sender, SIZE)
+    return of(found)
 
 
 def tracer_ns(backend: Backend, repetitions: int) -> float:
     """Return what tracing one function adds to the time of the one that calls it."""
     without, within = (
         statistics.median(
-            transfer(backend, VARIANTS[0], SLOW, ACK_BYTES, (ACK, *others), cheap)
-            for _ in range(repetitions)
+            transfer(backend, VARIANTS[0], (ACK, *others), cheap) for _ in range(repetitions)
         )
         for others in ((), (ONE_MORE,))
     )
@@ -162,27 +150,25 @@ def tracer_ns(backend: Backend, repetitions: int) -> float:
 def measure(
     backend: Backend,
     repetitions: int,
-    rate: int,
-    size: int,
-    trace: Sequence[str] = (),
+    trace: Sequence[str],
     of: Callable[[list[float]], float] = statistics.median,
 ) -> dict[Variant, list[float]]:
     found = defaultdict(list)
     for repetition in range(repetitions):
         turn = repetition % len(VARIANTS)
         for variant in VARIANTS[turn:] + VARIANTS[:turn]:
-            found[variant].append(transfer(backend, variant, rate, size, trace, of))
+            found[variant].append(transfer(backend, variant, trace, of))
     return found
 
 
-def show(
-    title: str, found: dict[Variant, list[float]], unit: str, scale: float = 1, less: float = 0
-) -> None:
-    print(f"\n{title}: median (least to most) of {len(found[VARIANTS[0]])} repetitions, {unit}")
+def show(title: str, found: dict[Variant, list[float]], less: float) -> None:
+    print(
+        f"\n{title}: median (least to most) of {len(found[VARIANTS[0]])} repetitions, instructions"
+    )
     for variant in VARIANTS:
-        values = [value / scale - less for value in found[variant]]
+        values = [value - less for value in found[variant]]
         middle = statistics.median(values)
-        base = statistics.median(found[Variant(variant.base, variant.base)]) / scale - less
+        base = statistics.median(found[Variant(variant.base, variant.base)]) - less
         line = f"  {variant!s:22} {middle:8.1f} ({min(values):.1f} to {max(values):.1f})"
         if variant.name != variant.base:
             line += f"  {middle - base:+8.1f}  {middle / base:7.4f} of {variant.base}"
@@ -192,23 +178,14 @@ def show(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("what", nargs="*", help="of: ack, link, CPU; default: all")
-    args = parser.parse_args()
+    repetitions = parser.parse_args().repetitions
     backend = get_backend("kmod")
     backend.load()
-    if not args.what or "ack" in args.what:
-        tracer = tracer_ns(backend, args.repetitions)
-        print(f"subtracted for each function traced: {tracer:.0f} ns")
-        found = measure(backend, args.repetitions, SLOW, ACK_BYTES, (ACK,))
-        show(f"{ACK}()", found, "ns = instructions", less=tracer)
-        found = measure(backend, args.repetitions, SLOW, ACK_BYTES, (WAY, SENDING))
-        show(f"{WAY}() without sending", found, "ns = instructions", less=2 * tracer)
-    if not args.what or "link" in args.what:
-        found = measure(backend, args.repetitions, SLOW, SLOW_BYTES)
-        show(f"bulk over {SLOW / 1e6:.0f} Mbit/s", found, "Mbit/s", 1e6 / 8)
-    if not args.what or "CPU" in args.what:
-        found = measure(backend, args.repetitions, FAST, FAST_BYTES)
-        show("bulk limited by the CPU", found, "Mbit/s", 1e6 / 8)
+    tracer = tracer_ns(backend, repetitions)
+    print(f"subtracted for each function traced: {tracer:.0f} ns")
+    show(f"{ACK}()", measure(backend, repetitions, (ACK,)), tracer)
+    found = measure(backend, repetitions, (WAY, SENDING))
+    show(f"{WAY}() without sending", found, 2 * tracer)
 
 
 if __name__ == "__main__":

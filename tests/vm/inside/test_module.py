@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +14,6 @@ import pytest
 from netns.connections import bottleneck
 from vm.loading import FILE, MODULE, SLAB, allow, choose, chosen, insert, pair, registered, remove
 
-from mltcp_tools.kernel.backends import get_backend
-from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.congestion_controls import offered_by
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
@@ -43,15 +39,12 @@ def module(absent: None) -> None:
     insert()
 
 
-@pytest.fixture
-def backend(module: None) -> Backend:
-    return get_backend("kmod")
-
-
 def test_insmod_and_rmmod(absent: None) -> None:
     subprocess.run(["insmod", FILE, "slope=2000"], check=True)
     assert registered() == set(MODULE_NAMES)
     assert (MODULE / "parameters" / "slope").read_text().strip() == "2000"
+    # Six cache lines; that an ACK needs two of them is looked into when the module is built.
+    assert int((SLAB / "object_size").read_text()) <= 384
     subprocess.run(["rmmod", "tcp_mltcp"], check=True)
     assert not MODULE.exists()
     assert not registered()
@@ -135,31 +128,6 @@ def test_rmmod_is_refused_while_in_use(module: None) -> None:
             write_sysctl(DEFAULT, "mltcp")
         assert refused()
     remove()  # the namespace is gone, and its default with it
-
-
-def test_a_thousand_tagged_connections_leave_nothing(backend: Backend) -> None:
-    # Six cache lines; that an ACK needs two of them is looked into when the module is built.
-    assert int((SLAB / "object_size").read_text()) <= 384
-    params = JobParams(burst_bytes=10_000, gap_s=0.01)
-    for number in (1, 2):
-        backend.set_job(Job(number, f"job {number}", params))
-    for _ in range(10):
-        with contextlib.ExitStack() as stack:
-            for number in range(100):
-                client, _ = stack.enter_context(pair(MODULE_NAMES[number % len(MODULE_NAMES)]))
-                backend.tag(client.fileno(), 1 + number % 2)
-                client.sendall(bytes(1000))
-            assert len(backend.flows()) >= 100
-    backend.delete_job(1)  # the other goes with the module
-    deadline = time.monotonic() + 20
-    while backend.flows() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert backend.flows() == []
-    time.sleep(0.5)  # memory is freed after a grace period
-    (SLAB / "shrink").write_text("1")
-    assert int((SLAB / "objects").read_text().split()[0]) == 0
-    remove()
-    assert not SLAB.exists()
 
 
 def test_a_hundred_rounds_of_loading_leave_nothing(absent: None) -> None:
