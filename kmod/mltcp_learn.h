@@ -138,7 +138,7 @@ static inline void mltcp_doubt(struct mltcp_flow *f)
 	f->confidence -= f->confidence < MLTCP_DOUBT ? f->confidence : MLTCP_DOUBT;
 }
 
-/* The usual gap follows this one, of which no more than is of its kind. */
+/* The usual gap follows this one, which counts as MLTCP_LONGER times the usual at most. */
 static inline void mltcp_follow_gap(struct mltcp_flow *f, __u32 gap_us)
 {
 	if (!f->gap_us)
