@@ -190,7 +190,7 @@ def _conflict(
         (names[worst], *(names[link] for link in sorted(equal - {worst}))),
         tuple(job.name for job in jobs),
         workload.origin_s + jobs[1].arrival_s,
-        workload.origin_s + sorted(ends_s)[-2],
+        workload.origin_s + max(jobs[1].arrival_s, sorted(ends_s)[-2]),
         tuple(hours),
         tuple(own / max(own, had - own) for own, had in zip(hours, held, strict=True)),
         _apart(workload, numbers[-1], owns[:-1]),
