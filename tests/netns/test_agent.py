@@ -100,22 +100,19 @@ def test_the_agent_takes_in_what_hooks_say(
     assert not running.socket.exists()
 
 
-@pytest.mark.parametrize("on_stop", ["detach", "keep"])
-def test_on_sigterm_it_detaches_or_keeps(
-    backend: Backend, mark: str, tmp_path: Path, on_stop: str
-) -> None:
-    with agent(tmp_path, rules(mark, on_stop=on_stop)) as running, training(mark) as job:
+def test_on_sigterm_it_keeps_where_told(backend: Backend, mark: str, tmp_path: Path) -> None:
+    with agent(tmp_path, rules(mark, on_stop="keep")) as running, training(mark) as job:
         job.ask("connect")
         running.wait_for("trained: ")
         wait_for(lambda: job.ccs() == ["mltcp"], "attached")
         running.stop(signal.SIGTERM)
         assert running.process.returncode == 0
-        assert job.ccs() == [DEFAULT if on_stop == "detach" else "mltcp"]
-        if on_stop == "keep":
-            with agent(tmp_path, rules(mark, on_stop="detach")) as next_one:  # takes it over
-                next_one.wait_for("trained: ")
-                next_one.stop()
-            assert job.ccs() == [DEFAULT]
+        assert job.ccs() == ["mltcp"]
+        with agent(tmp_path, rules(mark)) as next_one:  # takes it over
+            next_one.wait_for("trained: ")
+            next_one.stop()
+        assert next_one.process.returncode == 0
+        assert job.ccs() == [DEFAULT]
 
 
 def test_sighup_reads_the_rules_again_and_survives_bad_ones(

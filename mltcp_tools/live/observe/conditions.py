@@ -195,7 +195,8 @@ def _other_traffic(one: Span, other: Span, own: tuple[Own, Own]) -> list[str]:
     more = f", and on {counted(len(extra) - 1, 'more interface')}" if len(extra) > 1 else ""
     growth = own[1].delivered / own[0].delivered - 1 if own[0].delivered else 0.0
     grown = f"with the jobs' own, which changed by {growth:+.0%}"
-    return [f"Other traffic on {most} changed ({told} {grown}){more}."]
+    where = most.replace(ELSEWHERE, " in another network namespace")
+    return [f"Other traffic on {where} changed ({told} {grown}){more}."]
 
 
 def _unexplained(first: float, second: float, own: tuple[Own, Own]) -> float:

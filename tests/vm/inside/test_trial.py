@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.test_trial import nothing_left, result, trial
+from netns.test_trial import nothing_left, result, runs, trial
 from netns.trainings import Training, training
+from support.waiting import wait_for
 from vm.machines import VIRTUAL_TIME
 
 from mltcp_tools.cli.main import main
@@ -22,13 +23,14 @@ from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Dumbbell
 pytestmark = [VIRTUAL_TIME, pytest.mark.full]
 backend = backend_fixture(fresh_and_loaded, ["kmod"])
 
+QUICK = ("--phase-time", "3s", "--seed", "1", "--json")
 Start = Callable[..., int]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a job under reno on a host of its own, and give its pid. All send to another host over
-    one link, which a burst of a job occupies for 47 ms."""
+    """Start a job under reno on a host of its own, or beside the last one, and give its pid. All
+    send to another host over one link, which a burst of a job occupies for 47 ms."""
     with (
         Dumbbell(f"t{os.getpid()}", Link(25_000_000, 30_000), {}, 4) as network,
         contextlib.ExitStack() as stack,
@@ -41,8 +43,11 @@ def start() -> Iterator[Start]:
 
         receiver = job(network.receiver)
 
-        def started(compute_s: float = 0.056, size: int = 140_000) -> int:
-            found = job(network.senders.pop(), "cc=reno", f"peer={receiver.port}")
+        hosts: list[str] = []
+
+        def started(compute_s: float = 0.056, size: int = 140_000, beside: bool = False) -> int:
+            hosts.append(hosts[-1] if beside else network.senders.pop())
+            found = job(hosts[-1], "cc=reno", f"peer={receiver.port}")
             found.ask("connect")
             found.tell(f"train 1000000 {compute_s} {size} 0.05")
             return found.pid
@@ -52,7 +57,7 @@ def start() -> Iterator[Start]:
 
 def tried(jobs: str, *words: str) -> tuple[int, dict[str, Any]]:
     """The exit code and the document of a trial of these jobs, whose sentences are printed."""
-    with trial("--job", jobs, "--phase-time", "3s", "--seed", "1", "--json", *words) as process:
+    with trial("--job", jobs, *QUICK, *words) as process:
         code, found, said = result(process)
     print(said, found["in_short"])
     return code, found
@@ -72,6 +77,19 @@ def test_a_job_alone_shows_no_difference(backend: Backend, start: Start) -> None
     code, found = tried(f"a={start()}")
     assert code == 0
     assert -0.03 < found["together"]["low"] < found["together"]["high"] < 0.03
+    assert nothing_left(backend)
+
+
+def test_newcomer_discards_a_round_and_the_trial_goes_on(backend: Backend, start: Start) -> None:
+    with trial("--job", f"a={start()}", *QUICK) as process:
+        wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
+        start(0.1, 60_000, beside=True)
+        code, found, said = result(process)
+    print(said, found["in_short"])
+    (discarded,) = [each["discarded"] for each in found["rounds"] if each["discarded"]]
+    assert any(each.startswith("Other traffic on ") for each in discarded)
+    assert (code, found["together"]["rounds"]) == (0, 8)
+    assert "1 of 9 rounds were discarded." in found["in_short"]
     assert nothing_left(backend)
 
 

@@ -129,16 +129,6 @@ def test_a_pause_of_the_job_itself_discarded_its_round_only() -> None:
     assert len(course.valid) == 8
 
 
-def test_a_third_job_discarded_the_round_in_which_it_starts() -> None:
-    world = SimulatedWorld(1, {"a": Simulated(effect=-0.05)})
-    world.third_s = 1290.0
-    course, verdict = run(world)
-    (discarded,) = [each for each in course.rounds if each.discarded]
-    assert discarded.periods[BASE].begin_s <= 1290 or discarded.periods[MLTCP].begin_s <= 1290
-    assert "began meanwhile" in discarded.discarded[0]
-    assert (len(course.valid), verdict.kind) == (8, "faster")
-
-
 def test_a_job_that_changes_discarded_its_round() -> None:
     class Changing(SimulatedWorld):
         def begin_period(self) -> int:
