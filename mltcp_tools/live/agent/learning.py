@@ -215,7 +215,7 @@ class Reader:
         try:
             events = self._stream.poll(0)
         except MltcpError as error:
-            self._notices.warn(f"Iterations are no longer seen: {error}")
+            self._notices.warn(f"Iterations are read anew: {error}")
             self._close()
             return []
         self._lost += max(0, self._stream.dropped - self._dropped)
