@@ -44,7 +44,7 @@ static void take(const struct recorded_step *step, const struct mltcp_params *pa
     struct flow peer = {{.received_bytes = step->received_bytes}};
     struct sim_host host = {{.came = (uint64_t)step->after.host.rx_kib << 10,
                              .sent = (uint64_t)step->after.host.tx_kib << 10}};
-    __u64 path = 1ULL << 32 | state->delay.full_us;
+    struct shared path = {{.full = 1ULL << 32 | state->delay.full_us}};
     struct way way = {{}};
     struct flow flow = {{
         .job = &job,
