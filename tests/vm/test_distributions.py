@@ -115,13 +115,14 @@ def inside(root: Path, *words: str) -> str:
     return done.stdout
 
 
-def ran(suite: str, root: Path, script: str, *options: str) -> str:
-    """Run a script in the distribution, in a VM with its kernel; what it prints."""
+def ran(suite: str, root: Path, script: str, *options: str, status: int = 0) -> str:
+    """Run a script in the distribution, in a VM with its kernel, which ends with the status; what
+    it prints."""
     command = (VM, "run", suite, "--timeout=20min", *options, "--", "sh", "-c", IN_ROOT, "sh")
     done = subprocess.run(
         [*command, root, script], stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 
 

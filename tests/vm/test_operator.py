@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An operator's steps in a VM: install, try on a job, upgrade under the job, remove everything."""
+"""An operator's steps in a VM: install, try on a job though the host reboots in between, upgrade
+under the job, remove everything."""
 
 from __future__ import annotations
 
@@ -13,25 +14,26 @@ from netns.clean_system import NEEDED, files
 from netns.trainings import SCRIPT
 from vm.test_distributions import folder, made, pytestmark, ran, suite  # noqa: F401
 from vms import kernels
+from vms.boot import PANIC
 from vms.common import CHECKOUT
 
 from mltcp_tools import __version__
 
 NEXT = "99.1"
-STEPS = f"""
+HOST = """
 found() (
     set +e
     cut -d" " -f1 /proc/modules; find /sys/fs/bpf /run; cat /etc/passwd /etc/group
     cat /proc/[0-9]*/comm | grep mltcp; find /proc/sys/net -type f | sort | xargs grep -sH ""
     true
 )
-ask() {{
+ask() {
     echo "$@" >&3
     asked=$((asked + 1))
     while [ "$(wc -l <answers)" != $asked ]; do sleep 0.2; done
     tail -n 1 answers
-}}
-runs() {{ ask names; [ "$(tail -n 1 answers)" = "[\\"$1\\", \\"$1\\"]" ]; }}
+}
+runs() { ask names; [ "$(tail -n 1 answers)" = "[\\"$1\\", \\"$1\\"]" ]; }
 cd /root
 mkfifo /run/commands  # the root is a host's folder, which takes no pipes from VMs
 exec 3<>/run/commands
@@ -41,10 +43,27 @@ ask connect
 ask connect
 ss --tcp >/dev/null  # the kernel loads the module that answers
 mkdir /run/mltcp  # unloading empties this folder of the unit, and leaves it
+"""
+BEFORE_REBOOT = f"""
 found >before
-
 dpkg -i mltcp-tools_{__version__}*.deb
 mltcp doctor | grep "BPF backend: ready"
+mltcp load
+mltcp attach train.py --job gpt2 --kind all
+runs mltcp
+echo "train 1000000 0.03 200000" >&3
+mltcp trial --job gpt2 --phase-time 1s --abort-if-slower 300% &
+until [ -e /run/mltcp/trial/trial.json ] && ! ss -Hti | grep -q mltcp; do sleep 0.2; done
+sync
+echo b >/proc/sysrq-trigger
+sleep 600
+"""
+STEPS = f"""
+found >after
+diff before after
+[ "$(mltcp status | grep -c "nothing is loaded")" = 2 ]
+mltcp status --check | grep -F 'run `mltcp load`'
+mltcp trial --job gpt2 2>&1 | grep -F 'run `mltcp load`'
 mltcp load
 mltcp attach train.py --job gpt2 --kind all
 runs mltcp
@@ -110,7 +129,8 @@ def test_operator_installs_tries_upgrades_and_leaves_nothing(
         shutil.copy(each, root / "root")
     script = SCRIPT.read_text().replace("from mltcp_tools import hooks", "import hooks")
     (root / "root/train.py").write_text(script)
-    said = ran(suite, root, STEPS, "--icount", "--timeout=40min")
+    ran(suite, root, HOST + BEFORE_REBOOT, "--icount", "--timeout=40min", status=PANIC)
+    said = ran(suite, root, HOST + STEPS, "--icount", "--timeout=40min")
     print(said)
     assert re.search(r"In short: (No difference is proven|Iterations are \w+ with mltcp): ", said)
     assert files(root) - before == set()
