@@ -128,7 +128,7 @@ def test_a_long_pause_is_no_time_to_yield_for(said: bool) -> None:
         now += 10 * MS
         lib.mltcp_step(env, flow, now, sent + size)
     assert all(pause <= each <= pause + 20 * MS for each in yielded[5:8])
-    assert pause < yielded[8] <= 2 * pause + 20 * MS
+    assert pause < yielded[8] <= 3 * pause + 20 * MS  # the usual gap moves by half at most
     assert yielded[9] <= 2 * pause + 20 * MS
     assert yielded[10] <= pause + 20 * MS
 
