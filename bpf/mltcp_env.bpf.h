@@ -7,7 +7,6 @@
 #define MLTCP_ENV_BPF_H
 
 #include "mltcp_maps.bpf.h"
-#include "../kmod/mltcp_loss.h"
 #include "../kmod/mltcp_step.h"
 
 #ifndef barrier_var

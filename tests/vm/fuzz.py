@@ -14,7 +14,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mltcp_tools.kernel.backends import genl
-from mltcp_tools.kernel.native.uapi import GENL_VERSION, ONE, RULE_PORTS, Attribute, Command, Params
+from mltcp_tools.kernel.native.uapi import (
+    GENL_VERSION,
+    ONE,
+    RULE_PORTS,
+    Attribute,
+    Command,
+    Params,
+    constant,
+)
 
 IDS = 50
 """Ids of jobs that most messages choose from; now and then it is any."""
@@ -27,8 +35,9 @@ _REQUEST, _ACK, _DUMP, _NESTED = 0x1, 0x4, 0x300, 0x8000
 _ERROR, _DONE, _FIRST_TYPE = 2, 3, 16
 _NETLINK_GENERIC = 16
 
-_LARGEST = 8 * ONE  # gain
-_DEFAULTS = (ONE * 7 // 4, ONE // 4, ONE * 3 // 5, ONE, 0)  # slope to mechanisms
+_LARGEST = constant("GAIN_MAX")
+_NAMES = ("SLOPE", "INTERCEPT", "YIELD_MIN", "YIELD_MAX")
+_DEFAULTS = (*(constant(f"DEFAULT_{name}") for name in _NAMES), 0)  # no mechanism
 _EDGES = (0, 1, 2, 5, ONE - 1, ONE, ONE + 1, _LARGEST, _LARGEST + 1, 2**31 - 1, 2**31, 2**32 - 1)
 _WANTED = {
     Command.JOB_SET: (Attribute.JOB_ID, Attribute.JOB_NAME, Attribute.JOB_PARAMS),

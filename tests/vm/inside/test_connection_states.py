@@ -16,6 +16,11 @@ from pathlib import Path
 
 import dpkt
 import pytest
+from dpkt.tcp import TH_ACK as ACK
+from dpkt.tcp import TH_ECE as ECE
+from dpkt.tcp import TH_PUSH as PUSH
+from dpkt.tcp import TH_RST as RST
+from dpkt.tcp import TH_SYN as SYN
 from support.scripted_peer import ADDRESS, PEER, PORT, ip_packet, tun
 from support.waiting import wait_for
 from vm.hostile import (
@@ -32,6 +37,7 @@ from vm.loading import SLAB, choose, chosen, connected, disconnect, pair
 from mltcp_tools.kernel.backends import genl
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.congestion_controls import offered_by
+from mltcp_tools.kernel.host.tcpstates import tcp_state
 from mltcp_tools.lab.testbed.namespaces import sysctls_set, write_sysctl
 
 MODULE_NAMES = offered_by("kmod")
@@ -228,9 +234,7 @@ def test_dctcp_with_and_without_ecn(client: Client, ecn: str) -> None:
     assert gone(client)
 
 
-SYN, RST, PUSH, ACK, ECE = 0x02, 0x04, 0x08, 0x10, 0x40
 ECT0, CE = 2, 3
-ESTABLISHED, SYN_RECV = 1, 3
 
 
 class Peer:
@@ -284,11 +288,11 @@ def alone() -> Iterator[tuple[Client, Peer]]:
         assert gone(here, 60)
 
 
-def await_state(sock: socket.socket, wanted: int) -> None:
-    wait_for(
-        lambda: sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == wanted,
-        f"state {wanted}",
-    )
+def await_state(sock: socket.socket, wanted: str) -> None:
+    def state() -> str:
+        return tcp_state(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0])
+
+    wait_for(lambda: state() == wanted, wanted)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +311,7 @@ def test_a_socket_of_crossed_syns_that_closes_leaves_nothing(
         peer.sequence = 1000
         peer.says(SYN)
         peer.hears(SYN | ACK)
-        await_state(sender, SYN_RECV)
+        await_state(sender, "syn-recv")
         with contextlib.suppress(genl.NetlinkError):
             client.tag(sender.fileno(), 1)
         sender.close()
@@ -335,7 +339,7 @@ def test_dctcp_tells_its_peer_of_each_mark_and_no_more(
 
     with sender:
         peer.says(SYN | ACK | ECE, ack)
-        await_state(sender, ESTABLISHED)
+        await_state(sender, "established")
         assert [is_told(each) for each in (ECT0, CE, ECT0, ECT0)] == [False, True, False, False]
         peer.says(RST | ACK, ack)
 
