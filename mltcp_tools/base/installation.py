@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import os
 import shlex
 import sys
@@ -36,7 +36,9 @@ def how_to_bring(extra: str) -> str:
     wanted = shlex.quote(f"{NAME}[{extra}]") if extra else NAME
     # Another pip may come first in PATH. pipx's environments have pip, too; uv's don't.
     python = shlex.quote(sys.executable)
-    if importlib.util.find_spec("pip") is None:
+    # PathFinder alone: setuptools' finder takes a question for pip as the start of pip, and no C
+    # could be compiled in this process any more.
+    if importlib.machinery.PathFinder.find_spec("pip") is None:
         return f"run: uv pip install --python {python} {wanted}"
     return f"run: {python} -m pip install {_past_the_distribution()}{wanted}"
 

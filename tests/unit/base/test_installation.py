@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -50,3 +51,14 @@ def test_a_checkout_installed_elsewhere_names_that_places_pip(
     brought = f"{tmp_path}/bin/python -m pip install 'mltcp-tools[report]'"
     assert how_to_bring("report") == f"run: {brought}"
     assert "--system-site-packages" in how_to_bring_bcc()
+
+
+def test_advice_leaves_the_compiler_alone() -> None:
+    """Before Python 3.12, setuptools refuses to start in a process that asked it for pip."""
+    code = (
+        "import sys; sys.prefix = '/nowhere'\n"
+        "from mltcp_tools.base.installation import how_to_bring\n"
+        "assert 'pip' in how_to_bring('report')\n"
+        "import setuptools"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
