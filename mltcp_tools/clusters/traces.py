@@ -154,14 +154,19 @@ def read_workload(file: Path, trace: str | None, seed: int | None = None) -> Wor
     seed: of all that is drawn, in place of the file's own.
     """
     if trace is None:
-        workload = parse_workload(read_text(file), str(file), seed)
-        return calibrated(workload)[0] if workload.observed else workload
+        return parse_workload(read_text(file), str(file), seed)
     base = parse_cluster(read_text(file), str(file), seed)
     return replace(base, jobs=read_jobs(trace, base.topology, base.seed))
 
 
 def read_draws(file: Path, trace: str | None, shorter: float, draws: int) -> list[Workload]:
-    """So many draws of a workload, shorter by a factor."""
+    """So many draws of a workload, shorter by a factor; observed jobs are fitted once, and have
+    other paths and random variation in each."""
     first = read_workload(file, trace)
-    later = (read_workload(file, trace, first.seed + draw) for draw in range(1, draws))
-    return [each.shorter(shorter) for each in (first, *later)]
+    seeds = range(first.seed, first.seed + draws)
+    if first.observed:
+        first = calibrated(first)[0]
+        found = [first.drawn(seed) for seed in seeds]
+    else:
+        found = [first, *(read_workload(file, trace, seed) for seed in seeds[1:])]
+    return [each.shorter(shorter) for each in found]

@@ -91,6 +91,12 @@ class Workload:
         """Return whether it is known of any job how long it ran."""
         return any(job.took_s is not None for job in self.jobs)
 
+    def drawn(self, seed: int) -> Workload:
+        """The same jobs with paths and random variation of that seed."""
+        jobs = (replace(job, seed=seed * SEEDS + n) for n, job in enumerate(self.jobs))
+        topology = replace(self.topology, seed=seed)
+        return replace(self, topology=topology, jobs=tuple(jobs), seed=seed)
+
     def shorter(self, factor: float) -> Workload:
         """The same with jobs, and the times between them, shorter by the factor."""
         jobs = (

@@ -15,10 +15,10 @@ from typing import Any
 
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.own.facts import facts
-from mltcp_tools.clusters.own.replay import BASE, by_start, plausible, shortened, simulated
+from mltcp_tools.clusters.own.replay import by_start, plausible, shortened, simulated
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.topology import Topology
-from mltcp_tools.clusters.workload import SEEDS, Workload, servers_of
+from mltcp_tools.clusters.workload import Workload, servers_of
 from mltcp_tools.lab.planning.network import LinkGraph
 
 
@@ -73,15 +73,16 @@ def ask(
     """All answers. error: of predictions on this cluster, None where nothing says."""
     known, answers = facts(workload), []
     stays = "replay" if any(job.placement for job in workload.jobs) else "fifo"
-    ways = [_drawn(each, draws) for each in plausible(workload)]
-    held_s = [[_held_s(each, stays, n) for n, each in enumerate(way, 1)] for way in ways]
+    short = [shortened(by_start(each)) for each in plausible(workload)]
+    ways = [[each.drawn(seed) for seed in range(1, draws + 1)] for each in short]
+    held_s = [[_held_s(each, stays) for each in way] for way in ways]
 
     def saved(factor: float, policy: str) -> Iterator[tuple[float, float]]:
         """Mean and half an interval of each way, with uplinks `factor` times as fast."""
         for way, before_s in zip(ways, held_s, strict=True):
             after_s = (
-                _held_s(replace(each, topology=widened(each.topology, factor)), policy, n)
-                for n, each in enumerate(way, 1)
+                _held_s(replace(each, topology=widened(each.topology, factor)), policy)
+                for each in way
             )
             yield interval([1 - a / b for a, b in zip(after_s, before_s, strict=True)])
 
@@ -143,15 +144,6 @@ def widened(topology: Topology, factor: float) -> Topology:
     return replace(topology, network=LinkGraph(links))
 
 
-def _drawn(workload: Workload, draws: int) -> list[Workload]:
-    """The workload as it was, with paths and random variation drawn several times."""
-    short, found = shortened(by_start(workload)), []
-    for draw in range(1, draws + 1):
-        jobs = tuple(replace(job, seed=draw * SEEDS + n) for n, job in enumerate(short.jobs))
-        found.append(replace(short, topology=replace(short.topology, seed=draw), jobs=jobs))
-    return found
-
-
-def _held_s(workload: Workload, policy: str, seed: int) -> float:
+def _held_s(workload: Workload, policy: str) -> float:
     """GPU seconds that jobs hold under a policy."""
-    return sum(job.running_s * job.gpus for job in simulated(workload, policy, BASE, seed).jobs)
+    return sum(job.running_s * job.gpus for job in simulated(workload, policy).jobs)

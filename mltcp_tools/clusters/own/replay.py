@@ -70,9 +70,9 @@ def shortened(workload: Workload, iterations: int = 1_000_000, least: int = 20) 
     return replace(workload, jobs=tuple(jobs))
 
 
-def simulated(workload: Workload, name: str = "replay", how: str = BASE, seed: int = 1) -> Outcome:
+def simulated(workload: Workload, name: str = "replay", how: str = BASE) -> Outcome:
     """The outcome under a policy and a treatment."""
-    return ClusterSimulator(workload, policy(name, seed), treatment(how)).run()
+    return ClusterSimulator(workload, policy(name, workload.seed), treatment(how)).run()
 
 
 def calibrated(workload: Workload) -> tuple[Workload, set[str]]:

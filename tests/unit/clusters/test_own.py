@@ -19,6 +19,7 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.cli.cluster import command as cluster
 from mltcp_tools.cli.cluster_own import ask, import_
 from mltcp_tools.cli.main import main
+from mltcp_tools.clusters import traces
 from mltcp_tools.clusters.models import Model
 from mltcp_tools.clusters.own.ask import ask as answers_of
 from mltcp_tools.clusters.own.conflicts import Conflict, conflicts
@@ -43,6 +44,7 @@ from mltcp_tools.clusters.own.replay import (
 from mltcp_tools.clusters.reading import parse_workload
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.topology import regular
+from mltcp_tools.clusters.traces import read_draws
 from mltcp_tools.clusters.workload import Workload, placed_s
 from mltcp_tools.lab.runs.run import load_run
 
@@ -345,6 +347,19 @@ def test_a_run_of_an_observed_log_is_as_long_as_it(tmp_path: Path) -> None:
     took_s = sum(job.took_s or 0 for job in parse_workload(contended(), "w").jobs)
     (run,) = json.loads(ran.stdout)["runs"]
     assert sum(job["running_s"] for job in run["each"]) == pytest.approx(took_s, rel=0.03)
+
+
+def test_draws_of_an_observed_log_share_what_is_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data.yaml").write_text(contended())
+    fits: list[Workload] = []
+    monkeypatch.setattr(traces, "calibrated", lambda each: (fits.append(each), calibrated(each))[1])
+    first, second = read_draws(tmp_path / "data.yaml", None, 1.0, 2)
+    assert len(fits) == 1
+    assert [job.iterations for job in first.jobs] == [job.iterations for job in second.jobs]
+    assert (first.seed, second.seed) == (first.topology.seed, second.topology.seed) == (1, 2)
+    assert {job.seed for job in first.jobs}.isdisjoint(job.seed for job in second.jobs)
 
 
 def test_counters_beside_a_whole_table_are_not_needed(tmp_path: Path) -> None:
