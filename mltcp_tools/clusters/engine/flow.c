@@ -1,311 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Events of jobs that compute and send. An event concerns only the jobs that a chain of short links
- * joins to its own: a link is short where those that send over it ask for more than it carries.
+ * Events of jobs that compute and send.
  */
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "filling.h"
-#include "flow.h"
-
-#define NEVER UINT64_MAX
-#define NONE UINT32_MAX
-#define WHOLE (UINT64_C(1) << 32) /* a link's rate: whole numbers add up the same in any order */
-/* However many flows, a link carries this share of its rate. */
-#define LEAST_USE 0.3
-
-#define RESIZE(array, count) ((array) = must(realloc(array, (count) * sizeof(*(array)))))
-
-struct list {
-	uint32_t *items;
-	uint32_t count, room;
-};
-
-/* A job's crossing of a link. */
-struct crossing {
-	uint32_t link;
-	double times; /* each byte crosses it */
-	uint64_t asks; /* the part of the link that it takes alone, WHOLE for all */
-	double lost_ns; /* what it cost so far as the full one */
-};
-
-struct job {
-	struct flow_job spec;
-	uint64_t *compute_ns;
-	struct crossing *crossings;
-	double lone; /* its rate with all links to itself */
-	struct flow_stats stats;
-	bool sends, ended;
-	uint64_t updated; /* when left was right */
-	uint64_t left; /* bytes to send */
-	uint64_t began; /* the iteration */
-	uint64_t due, period, slack; /* its next slot, flow.h */
-	uint32_t burst, level;
-	double weight, rate;
-	double fortune; /* factor on this burst's weight */
-	uint32_t full; /* the crossing that keeps it from its rate alone, NONE: no one does */
-	struct list shorts; /* while it sends: its crossings of short links */
-	uint64_t filled; /* how many fills there were when its rate was worked out */
-	uint64_t mark;
-};
-
-struct link {
-	double rate, packets;
-	bool is_short;
-	uint64_t asked; /* what those that send would take alone, in parts of WHOLE */
-	struct list senders;
-	uint64_t mark;
-	uint32_t place; /* at that mark: its place among those that are filled */
-};
-
-/* What is handed to filling.c. */
-struct scratch {
-	uint32_t room, *first, *asked, *on, *open;
-	double *most, *weight, *share;
-	struct filling_crossing *crossings;
-	struct filling_link *links;
-};
-
-struct flow {
-	struct flow_rule rule;
-	double *weights; /* of each level */
-	struct link *links;
-	uint32_t link_count;
-	struct job *jobs;
-	uint64_t *at; /* of each job: its next event */
-	uint32_t job_count, job_room;
-	struct list free_jobs;
-	struct list chain, near; /* jobs that short links join; those that one of them slowed */
-	struct list ended; /* jobs that are done and not yet told */
-	struct scratch scratch;
-	uint64_t now, mark;
-	uint64_t fills; /* how many there were */
-};
-
-static void *must(void *memory)
-{
-	if (!memory) {
-		fputs("mltcp: the flow simulator has no memory left\n", stderr);
-		abort();
-	}
-	return memory;
-}
-
-static void push(struct list *list, uint32_t item)
-{
-	if (list->count == list->room) {
-		list->room = list->room ? 2 * list->room : 8;
-		RESIZE(list->items, list->room);
-	}
-	list->items[list->count++] = item;
-}
-
-/* The order of the others is not kept. */
-static void drop(struct list *list, uint32_t item)
-{
-	for (uint32_t i = 0; i < list->count; i++)
-		if (list->items[i] == item)
-			list->items[i--] = list->items[--list->count];
-}
-
-/* Whether those that send ask for more than the link carries. If not, none of them slows another. */
-static bool asks_too_much(const struct link *link)
-{
-	/* Parts are rounded, so that jobs that just fit may seem to ask for a little more. */
-	return link->asked > WHOLE + 4;
-}
-
-/* The link is short from now on, or isn't any more, for all that send over it. */
-static void set_short(struct flow *flow, uint32_t number, bool is_short)
-{
-	struct link *link = &flow->links[number];
-
-	link->is_short = is_short;
-	for (uint32_t i = 0; i < link->senders.count; i++) {
-		struct job *job = &flow->jobs[link->senders.items[i]];
-		uint32_t at = 0;
-
-		while (job->crossings[at].link != number)
-			at++;
-		if (is_short)
-			push(&job->shorts, at);
-		else
-			drop(&job->shorts, at);
-	}
-}
-
-static void enter(struct flow *flow, uint32_t number)
-{
-	struct job *job = &flow->jobs[number];
-
-	job->shorts.count = 0;
-	for (uint32_t i = 0; i < job->spec.links; i++) {
-		struct link *link = &flow->links[job->crossings[i].link];
-
-		link->asked += job->crossings[i].asks;
-		push(&link->senders, number);
-		if (link->is_short)
-			push(&job->shorts, i);
-		else if (asks_too_much(link))
-			set_short(flow, job->crossings[i].link, true);
-	}
-}
-
-/* The job sends no more; those that it slowed are in `near`. */
-static void leave(struct flow *flow, uint32_t number)
-{
-	struct job *job = &flow->jobs[number];
-
-	for (uint32_t i = 0; i < job->spec.links; i++)
-		drop(&flow->links[job->crossings[i].link].senders, number);
-	flow->near.count = 0;
-	for (uint32_t i = 0; i < job->shorts.count; i++) {
-		const struct link *link = &flow->links[job->crossings[job->shorts.items[i]].link];
-
-		for (uint32_t j = 0; j < link->senders.count; j++)
-			push(&flow->near, link->senders.items[j]);
-	}
-	for (uint32_t i = 0; i < job->spec.links; i++) {
-		struct link *link = &flow->links[job->crossings[i].link];
-
-		link->asked -= job->crossings[i].asks;
-		if (link->is_short && !asks_too_much(link))
-			set_short(flow, job->crossings[i].link, false);
-	}
-}
-
-static void find_chain(struct flow *flow, uint32_t number)
-{
-	struct list *chain = &flow->chain;
-
-	flow->jobs[number].mark = ++flow->mark;
-	chain->count = 0;
-	push(chain, number);
-	for (uint32_t i = 0; i < chain->count; i++) {
-		const struct job *job = &flow->jobs[chain->items[i]];
-
-		for (uint32_t j = 0; j < job->shorts.count; j++) {
-			struct link *link = &flow->links[job->crossings[job->shorts.items[j]].link];
-
-			if (link->mark == flow->mark)
-				continue;
-			link->mark = flow->mark;
-			for (uint32_t k = 0; k < link->senders.count; k++) {
-				struct job *other = &flow->jobs[link->senders.items[k]];
-
-				if (other->mark == flow->mark)
-					continue;
-				other->mark = flow->mark;
-				push(chain, link->senders.items[k]);
-			}
-		}
-	}
-}
-
-/* For so many jobs, and so many crossings. */
-static struct scratch *make_room(struct scratch *scratch, uint32_t needed)
-{
-	if (needed > scratch->room) {
-		scratch->room = 2 * needed;
-		RESIZE(scratch->first, scratch->room);
-		RESIZE(scratch->asked, scratch->room);
-		RESIZE(scratch->on, scratch->room);
-		RESIZE(scratch->open, scratch->room);
-		RESIZE(scratch->most, scratch->room);
-		RESIZE(scratch->weight, scratch->room);
-		RESIZE(scratch->share, scratch->room);
-		RESIZE(scratch->crossings, scratch->room);
-		RESIZE(scratch->links, scratch->room);
-	}
-	return scratch;
-}
-
-/*
- * What a link carries. One that isn't full, or that one job fills, loses nothing; else the windows
- * of many flows don't fit its queue, and it idles while some of them wait for a time-out.
- */
-static double carries(const struct flow *flow, const struct link *link)
-{
-	double flows = 0;
-
-	if (link->senders.count < 2 || flow->rule.loss <= 0)
-		return link->rate;
-	for (uint32_t i = 0; i < link->senders.count; i++)
-		flows += flow->jobs[link->senders.items[i]].spec.flows;
-	return link->rate *
-	       fmax(LEAST_USE, 1 - flow->rule.loss * pow(flows / link->packets, flow->rule.crowd));
-}
-
-/* Shares of the chain's jobs, side by side in memory, as filling goes over them often. */
-static void fill_chain(struct flow *flow)
-{
-	const struct list *chain = &flow->chain;
-	uint32_t links = 0, crossings = 0, total = chain->count + 1;
-	struct scratch *scratch;
-
-	for (uint32_t i = 0; i < chain->count; i++)
-		total += flow->jobs[chain->items[i]].shorts.count;
-	scratch = make_room(&flow->scratch, total);
-	flow->mark++;
-	for (uint32_t i = 0; i < chain->count; i++) {
-		const struct job *job = &flow->jobs[chain->items[i]];
-
-		scratch->first[i] = crossings;
-		scratch->open[i] = i;
-		scratch->most[i] = job->lone;
-		scratch->weight[i] = job->weight;
-		for (uint32_t k = 0; k < job->shorts.count; k++) {
-			const struct crossing *crossing = &job->crossings[job->shorts.items[k]];
-			struct link *link = &flow->links[crossing->link];
-
-			if (link->mark != flow->mark) {
-				link->mark = flow->mark;
-				link->place = links;
-				scratch->links[links++] =
-					(struct filling_link){.left = carries(flow, link)};
-			}
-			scratch->crossings[crossings++] =
-				(struct filling_crossing){crossing->times, link->place};
-		}
-	}
-	scratch->first[chain->count] = crossings;
-	fill(&(struct filling){
-		.first = scratch->first,
-		.crossings = scratch->crossings,
-		.most = scratch->most,
-		.weight = scratch->weight,
-		.share = scratch->share,
-		.links = scratch->links,
-		.link_count = links,
-		.asked = scratch->asked,
-		.on = scratch->on,
-		.open = scratch->open,
-		.open_count = chain->count,
-	});
-}
-
-/* Of the job's links that are short the one with least left, if it slows the job. */
-static uint32_t full_crossing(const struct flow *flow, const struct job *job)
-{
-	uint32_t found = NONE;
-	double least = INFINITY;
-
-	if (job->rate >= job->lone * (1 - 1e-9))
-		return NONE;
-	for (uint32_t k = 0; k < job->shorts.count; k++) {
-		const struct link *link = &flow->links[job->crossings[job->shorts.items[k]].link];
-		double left = flow->scratch.links[link->place].left / link->rate;
-
-		if (left < least - 1e-9) {
-			least = left;
-			found = job->shorts.items[k];
-		}
-	}
-	return found;
-}
+#include "state.h"
 
 /* The first whole nanosecond, at least one from now, at which so many bytes are sent. */
 static uint64_t after(uint64_t now, double bytes, double rate)
@@ -360,7 +60,7 @@ static void refill(struct flow *flow, uint32_t number)
 {
 	const struct list *chain = &flow->chain;
 
-	find_chain(flow, number);
+	rates_find_chain(flow, number);
 	for (uint32_t i = 0; i < chain->count; i++) {
 		struct job *job = &flow->jobs[chain->items[i]];
 		uint32_t levels = flow->rule.levels;
@@ -375,14 +75,11 @@ static void refill(struct flow *flow, uint32_t number)
 		}
 		job->weight = flow->weights[job->level] * job->fortune;
 	}
+	rates_share(flow);
 	flow->fills++;
-	if (chain->count > 1)
-		fill_chain(flow);
 	for (uint32_t i = 0; i < chain->count; i++) {
 		struct job *job = &flow->jobs[chain->items[i]];
 
-		job->rate = chain->count > 1 ? flow->scratch.share[i] : job->lone;
-		job->full = full_crossing(flow, job);
 		job->filled = flow->fills;
 		flow->at[chain->items[i]] = next_event(flow, job, chain->count == 1);
 	}
@@ -462,7 +159,7 @@ static void begin_burst(struct flow *flow, uint32_t number)
 	job->full = NONE;
 	job->burst++;
 	job->fortune = draw_fortune(job);
-	enter(flow, number);
+	rates_enter(flow, number);
 	refill(flow, number);
 }
 
@@ -471,7 +168,7 @@ static void stop_burst(struct flow *flow, uint32_t number)
 	uint64_t fills = flow->fills;
 
 	flow->jobs[number].sends = false;
-	leave(flow, number);
+	rates_leave(flow, number);
 	/* Those that it slowed go faster, each chain that is left of its own. */
 	for (uint32_t i = 0; i < flow->near.count; i++)
 		if (flow->jobs[flow->near.items[i]].filled <= fills)
@@ -524,19 +221,17 @@ static void free_job(struct job *job)
 
 void flow_free(struct flow *flow)
 {
-	struct scratch *scratch = &flow->scratch;
 	void *arrays[] = {
-		scratch->first, scratch->asked,	       scratch->on,	 scratch->open,
-		scratch->most,	scratch->weight,       scratch->share,	 scratch->crossings,
-		scratch->links, flow->links,	       flow->weights,	 flow->jobs,
-		flow->at,	flow->chain.items,     flow->near.items, flow->ended.items,
-		flow,		flow->free_jobs.items,
+		flow->links,	       flow->weights,	 flow->jobs,	    flow->at,
+		flow->chain.items,     flow->near.items, flow->ended.items, flow,
+		flow->free_jobs.items,
 	};
 
 	for (uint32_t i = 0; i < flow->job_count; i++)
 		free_job(&flow->jobs[i]);
 	for (uint32_t i = 0; i < flow->link_count; i++)
 		free(flow->links[i].senders.items);
+	rates_free(flow);
 	for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
 		free(arrays[i]);
 }
