@@ -23,7 +23,7 @@ def _draws_options(default: int, least: int = 1) -> Callable[[Any], Any]:
             "--shorter",
             type=click.FloatRange(1),
             default=1.0,
-            help="Factor by which jobs, arrival times and schedulers' rounds are shortened.",
+            help="Factor by which jobs and arrival times are shortened.",
         ),
         shown_option(
             "--draws",
@@ -105,7 +105,7 @@ def run(
     # Names that don't exist are refused before anything runs.
     variants = [(policy(n).name, treatment(t).name) for n in policies for t in treatments]
     workloads = read_draws(file, trace, shorter, draws)
-    tasks = [Task(each, name, how, shorter) for each in workloads for name, how in variants]
+    tasks = [Task(each, name, how) for each in workloads for name, how in variants]
     done: dict[int, Outcome] = {}
     for place, outcome in sweep(tasks, address):
         done[place] = outcome
@@ -153,9 +153,9 @@ def fapes(
 ) -> None:
     """Compare FaPES with other ways to share a cluster between training and inference.
 
-    Each rival lacks a part of FaPES: static-elastic lends no servers, lyra has another scheduler,
-    fapes-kpa a tuned autoscaler instead of a prediction, and with fapes-fixed the batch of each GPU
-    stays. FILE describes the cluster, as for `mltcp cluster run`.
+    Each rival lacks a part of FaPES: static-elastic lends no servers, fapes-kpa has a tuned
+    autoscaler instead of a prediction, and with fapes-fixed the batch of each GPU stays. FILE
+    describes the cluster, as for `mltcp cluster run`.
 
     The tenants replay the requests until the last job arrives, with 70 % fewer at night. Figures
     are means over --draws of requests, paths and random variation; FaPES' savings come last.

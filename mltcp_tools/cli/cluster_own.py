@@ -27,8 +27,7 @@ from mltcp_tools.cli.text import examples
     "--network",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Slurm's topology.conf or topology.yaml, or YAML with a section `cluster` that describes"
-    " servers and links.",
+    help="Slurm's topology.conf, or YAML whose section `cluster` describes servers and links.",
 )
 @click.option(
     "--rate", metavar="RATE", help="Rate of a server's link, such as 100gbit, unless FILE has it."
@@ -68,9 +67,9 @@ def import_(
     """Read the jobs of a scheduler's log into a workload.
 
     LOG is what sacct prints (TZ=UTC sacct -aPXD -o
-    JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList,Suspended, or sacct -aXD --json), a list
-    of Kueue's workloads or of Volcano's jobs (kubectl get … -A -o json), or a CSV with name,
-    submitted, start, end, gpus and, where known, nodes, model, iterations or iteration.
+    JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList), a list of Kueue's workloads or of
+    Volcano's jobs (kubectl get … -A -o json), or a CSV with name, submitted, start, end, gpus and,
+    where known, nodes, model, iterations or iteration.
     The error names all missing inputs at once.
     """
     from mltcp_tools.clusters.own import importing

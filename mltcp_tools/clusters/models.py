@@ -35,14 +35,10 @@ class Model:
     noise: float | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.compute_s) and self.compute_s > 0):
+        if not self.compute_s > 0:
             raise UsageError(f"model {self.name} must compute for more than 0 s.")
-        if self.size < 0 or self.flows < 1:
-            raise UsageError(f"model {self.name} has a negative size, or no connection.")
         if self.step_s is not None and not 0 <= self.step_s < self.compute_s:
             raise UsageError(f"model {self.name}: step is 0 s or more, and less than compute.")
-        if self.noise is not None and not 0 <= self.noise < math.inf:
-            raise UsageError(f"model {self.name}: noise is 0 or more.")
 
 
 MODELS: dict[str, Model] = {

@@ -12,7 +12,6 @@
     inputs: [Jobs of sacct.txt]           # sentences on where an imported cluster is from
     origin: 1772359200                    # seconds since 1970 of its time 0
     assumed: [uplink]                     # what nobody said of an imported cluster
-    parts: {jobs: 3, gpu_hours: 7.5}      # its jobs that aren't simulated
 
 Of a job that was observed (`took`), `iterations` may be missing, and its model's `compute`: that
 follows then from the iterations of the model's other jobs; see `parse_workload`.
@@ -48,7 +47,7 @@ from mltcp_tools.clusters.workload import (
     sending_s,
 )
 
-_FIELDS = ["cluster", "models", "jobs", "generate", "seed", "inputs", "origin", "assumed", "parts"]
+_FIELDS = ["cluster", "models", "jobs", "generate", "seed", "inputs", "origin", "assumed"]
 _JOB_FIELDS = ["name", "model", "gpus", "iterations", "arrival", "jitter"]
 _OBSERVED_FIELDS = ["start", "took", "placement"]
 _MODEL_FIELDS = ["compute", "size", "flows", "step", "noise"]
@@ -139,17 +138,12 @@ def _without_jobs(top: Section, given: int | None) -> Workload:
     placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
     inputs = top.get("inputs", _read_texts, tuple[str, ...]())
     assumed = top.get("assumed", _read_assumed, tuple[str, ...]())
-    section = top.section("parts", ["jobs", "gpu_hours"])
-    parts = (
-        (section.get("jobs", COUNT), section.get("gpu_hours", positive)) if section else (0, 0.0)
-    )
     origin_s = top.get("origin", positive, 0.0)
     return Workload(
         *(topology, (placeholder,), seed),
         inputs=inputs,
         origin_s=origin_s,
         assumed=assumed,
-        parts=parts,
     )
 
 
@@ -202,7 +196,7 @@ def _read_jobs(
         if name in names:
             raise section.error(f"another job is called {name!r} already.", "name")
         names.add(name)
-        took_s = section.get("took", _some_time, None)
+        took_s = section.get("took", lambda value: positive(duration(value)), None)
         known = took_s is None or "iterations" in set(section)
         job = ClusterJob(
             name,
@@ -260,13 +254,6 @@ def _number(section: Section, key: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,5}", key):
         raise section.error("must be a number of GPUs.", key)
     return int(key)
-
-
-def _some_time(value: object) -> float:
-    found = duration(value)
-    if found <= 0:
-        raise UsageError("must be more than 0.")
-    return found
 
 
 def duration(value: object) -> float:

@@ -18,11 +18,11 @@ from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Iteration
 from mltcp_tools.clusters.models import Allocation, iteration_of, lag_s
 from mltcp_tools.clusters.outcome import Done, Outcome
-from mltcp_tools.clusters.policies.plan import Scaled, scaled
+from mltcp_tools.clusters.policies.plan import Scaled, reclaim_cost, scaled
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.time_shifts import plan_time_shifts
 from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, View
-from mltcp_tools.clusters.workload import Workload, isolated_iteration_s
+from mltcp_tools.clusters.workload import Workload, alone_s
 from mltcp_tools.lab.emulator.time_shift import REALIGN
 
 _LAST_S = 1e9
@@ -167,7 +167,8 @@ class ClusterSimulator:
 
     def _arrive(self, number: int) -> None:
         job = self._workload.jobs[number]
-        self._waiting[number] = JobState(number, job, isolated_iteration_s(job, self._topology))
+        isolated_s = alone_s(job.model, job.gpus, self._topology)
+        self._waiting[number] = JobState(number, job, isolated_s)
         self._tallies[number] = _Tally()
 
     def _end(self, number: int) -> None:
@@ -272,19 +273,9 @@ class ClusterSimulator:
             self._up[self._held.pop()] = True
         while len(self._held) < count:
             view = self._view()
-            cost = getattr(self._policy, "reclaim_cost", _jobs_stopped)
             left = [server for server in range(len(self._up)) if self._up[server]]
-            server = min(left, key=lambda each: (cost(view, each), each))
+            server = min(left, key=lambda each: (reclaim_cost(view, each), each))
             for number in [n for n, s in self._running.items() if server in s.allocation]:
                 self._stop(number)
             self._up[server] = False
             self._held.append(server)
-
-
-def _jobs_stopped(view: View, server: int) -> float:
-    """The share of its jobs that a server has, summed: what stops if it leaves (Lyra)."""
-    return sum(
-        state.allocation[server] / sum(state.allocation.values())
-        for state in view.running
-        if server in state.allocation
-    )

@@ -20,17 +20,16 @@ RETRIES = 3
 
 @dataclass(frozen=True)
 class Task:
-    """One run. pace: by how much the workload is shorter than it was, so that rounds are, too."""
+    """One run."""
 
     workload: Workload
     policy: str
     treatment: str
-    pace: float = 1.0
 
 
 def perform(task: Task) -> Outcome:
     """The run's outcome."""
-    scheduler = policy(task.policy, task.workload.seed, task.pace)
+    scheduler = policy(task.policy, task.workload.seed)
     return ClusterSimulator(task.workload, scheduler, treatment(task.treatment)).run()
 
 

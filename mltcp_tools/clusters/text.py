@@ -13,6 +13,40 @@ from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.rules import UNTOLD
 
 
+def long(seconds: float) -> str:
+    """Seconds, minutes, hours or days."""
+    if seconds >= 2 * 86_400:
+        return f"{seconds / 86_400:.1f} days"
+    if seconds >= 3600:
+        return f"{seconds / 3600:.2f} h"
+    if seconds >= 60:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds:.1f} s"
+
+
+_Columns = Mapping[str, tuple[str, Callable[[float], str]]]
+_OUTCOMES: _Columns = {
+    "completion": ("completion_mean_s", long),
+    "p99": ("completion_p99_s", long),
+    "queueing": ("queueing_mean_s", long),
+    "slow-down": ("slowdown_mean", "{:.3f}".format),
+    "utilisation": ("utilisation", "{:.1%}".format),
+    "restarts": ("restarts", "{:.0f}".format),
+}
+"""Column -> field of a summary, and how it is shown."""
+
+_LOANS: _Columns = {
+    "completion": ("completion_mean_s", long),
+    "p99": ("completion_p99_s", long),
+    "inference": ("inference_gpus_mean", "{:.1f} GPUs".format),
+    "SLO met": ("slo_attainment", "{:.2%}".format),
+    "wait p99": ("wait_p99_s", format_seconds),
+    "restarts": ("restarts", "{:.0f}".format),
+    "batch": ("batch_mean", "{:.2f}".format),
+    "learning rate": ("learning_rate_mean", "{:.2f}".format),
+}
+
+
 def render_summaries(summaries: Sequence[Mapping[str, Any]]) -> str:
     """A line per policy and treatment, with means over draws. Of several draws a column says which
     share of the first line's completion times each saves, in mean over draws with its 95 %
@@ -24,13 +58,16 @@ def render_summaries(summaries: Sequence[Mapping[str, Any]]) -> str:
     several = ["below the first"] if len(first) > 1 and others else []
     rows = [["policy", "treatment", "completion", *several, *list(_OUTCOMES)[1:]]]
     for key, draws in drawn.items():
-        completion, *row = (form(_mean(draws, each)) for each, form in _OUTCOMES.values())
+        completion, *row = _means(draws, _OUTCOMES)
         rows.append([*key, completion, *(_below(draws, first) for _ in several), *row])
     return table(rows)
 
 
-def _mean(draws: Sequence[Mapping[str, Any]], field: str) -> float:
-    return sum(float(each[field]) for each in draws) / len(draws)
+def _means(draws: Sequence[Mapping[str, Any]], columns: _Columns) -> list[str]:
+    return [
+        form(sum(float(each[field]) for each in draws) / len(draws))
+        for field, form in columns.values()
+    ]
 
 
 def _below(draws: Sequence[Mapping[str, Any]], first: Sequence[Mapping[str, Any]]) -> str:
@@ -57,28 +94,6 @@ def share(mean: float, half: float) -> str:
     return shown if half < 0.0005 else f"{shown} ± {100 * half:.1f}"
 
 
-_OUTCOMES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
-    "completion": ("completion_mean_s", lambda value: long(value)),
-    "p99": ("completion_p99_s", lambda value: long(value)),
-    "queueing": ("queueing_mean_s", lambda value: long(value)),
-    "slow-down": ("slowdown_mean", "{:.3f}".format),
-    "utilisation": ("utilisation", "{:.1%}".format),
-    "restarts": ("restarts", "{:.0f}".format),
-}
-"""Column -> field of a summary, and how it is shown."""
-
-_LOANS: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    "completion": ("completion_mean_s", lambda value: long(value)),
-    "p99": ("completion_p99_s", lambda value: long(value)),
-    "inference": ("inference_gpus_mean", "{:.1f} GPUs".format),
-    "SLO met": ("slo_attainment", "{:.2%}".format),
-    "wait p99": ("wait_p99_s", format_seconds),
-    "restarts": ("restarts", "{:.0f}".format),
-    "batch": ("batch_mean", "{:.2f}".format),
-    "learning rate": ("learning_rate_mean", "{:.2f}".format),
-}
-
-
 def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
     """For each trace a line per way to share a cluster; then what FaPES saves of each rival."""
     parts = []
@@ -87,11 +102,7 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
         name = PurePath(trace).stem
         rows = [[name, *_LOANS]]
         for variant in zip(*found["draws"], strict=True):
-            means = [
-                shown(sum(draw[key] for draw in variant) / len(variant))
-                for key, shown in _LOANS.values()
-            ]
-            rows.append([variant[0]["variant"], *means])
+            rows.append([variant[0]["variant"], *_means(variant, _LOANS)])
         parts.append(table(rows))
         for each in found["saved"]:
             time = effect(each["completion"], each["half"])
@@ -114,17 +125,6 @@ def render_learned(rows: Sequence[Mapping[str, Any]], error: float, guess: float
             limits = f"95 % CI {100 * (mean - half):+.1f} to {100 * (mean + half):+.1f}"
             said += f"{row['policy']}: {told} {rival}; {100 * mean:+.1f} % saved ({limits}).\n"
     return table(lines) + said
-
-
-def long(seconds: float) -> str:
-    """Seconds, minutes, hours or days."""
-    if seconds >= 2 * 86_400:
-        return f"{seconds / 86_400:.1f} days"
-    if seconds >= 3600:
-        return f"{seconds / 3600:.2f} h"
-    if seconds >= 60:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds:.1f} s"
 
 
 def two_digits(number: float) -> str:

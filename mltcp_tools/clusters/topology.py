@@ -26,7 +26,7 @@ equal paths.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -71,14 +71,6 @@ class Topology:
     rtt_s: float = 20e-6
     seed: int = 1
 
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.machines) <= MAX_SERVERS:
-            raise UsageError(f"servers must be 1 to {MAX_SERVERS}, not {len(self.machines)}.")
-        for name in ("queue", "rtt_s"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise UsageError(f"{name.partition('_')[0]} must be more than 0, not {value:g}.")
-
     @property
     def servers(self) -> int:
         """Return the number of servers."""
@@ -114,14 +106,14 @@ class Topology:
         """Return the number of leaves."""
         return int(self.leaf_index.max()) + 1
 
+    def leaves_of(self, servers: Iterable[int]) -> set[int]:
+        """The leaves that these servers belong to."""
+        return {int(self.leaf_index[server]) for server in servers}
+
     @cached_property
     def leaf(self) -> int:
         """Servers below the largest of them."""
         return int(np.bincount(self.leaf_index).max())
-
-    def leaf_of(self, server: int) -> int:
-        """The leaf that the server belongs to."""
-        return int(self.leaf_index[server])
 
     @cached_property
     def rates_bps(self) -> list[float]:
@@ -189,11 +181,7 @@ def read_topology(section: Section, seed: int = 1) -> Topology:
     with section.complaints():
         if "links" in set(section):
             return _read_any(section, seed)
-        given = {
-            _REGULAR[key][0]: section.get(key, _REGULAR[key][1])
-            for key in section
-            if key != "links"
-        }
+        given = {_REGULAR[key][0]: section.get(key, _REGULAR[key][1]) for key in section}
         return regular(**given, seed=seed)  # type: ignore[arg-type]
 
 

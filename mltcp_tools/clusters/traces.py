@@ -20,7 +20,7 @@ from pathlib import Path
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.fapes.inference import Request
 from mltcp_tools.clusters.models import MODELS
-from mltcp_tools.clusters.own.entries import Clock, Row, text_of
+from mltcp_tools.clusters.own.entries import Row, text_of
 from mltcp_tools.clusters.own.replay import calibrated
 from mltcp_tools.clusters.reading import parse_cluster, parse_workload
 from mltcp_tools.clusters.topology import Topology
@@ -28,7 +28,7 @@ from mltcp_tools.clusters.workload import (
     SEEDS,
     ClusterJob,
     Workload,
-    isolated_iteration_s,
+    alone_s,
     require_model,
 )
 from mltcp_tools.lab.planning.reading import read_text
@@ -80,7 +80,7 @@ def read_jobs(spec: str, topology: Topology, seed: int = 1) -> tuple[ClusterJob,
 
 
 def _table(file: str, needed: tuple[str, ...]) -> Iterator[Row]:
-    reader, clock = csv.reader(text_of(Path(file)).splitlines()), Clock()
+    reader = csv.reader(text_of(Path(file)).splitlines())
     header = next(reader, [])
     for name in needed:
         if name not in header:
@@ -88,7 +88,7 @@ def _table(file: str, needed: tuple[str, ...]) -> Iterator[Row]:
     for fields in reader:
         if fields:
             place = f"{file}:{reader.line_num}"
-            yield Row(place, dict(zip(header, fields, strict=False)), clock)
+            yield Row(place, dict(zip(header, fields, strict=False)))
 
 
 def _sia(file: str, topology: Topology) -> Iterator[tuple[Row, ClusterJob]]:
@@ -116,7 +116,7 @@ def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[Row, ClusterJo
         job = ClusterJob(row.text("job_id"), model, count, iterations, arrival_s)
         # The trace knows how long an iteration took; what isn't communication is computing.
         took_s = row.time("duration") / iterations
-        sending_s = isolated_iteration_s(job, topology) - model.compute_s
+        sending_s = alone_s(model, count, topology) - model.compute_s
         compute_s = max(took_s - sending_s, took_s / 2)
         yield row, replace(job, model=replace(model, compute_s=compute_s))
 

@@ -36,11 +36,6 @@ class JobState:
     started_s: float = 0.0
     first_start_s: float | None = None
 
-    @property
-    def isolated_total_s(self) -> float:
-        """Return its time alone with what it asked for."""
-        return self.isolated_s * self.job.iterations
-
 
 @dataclass(frozen=True)
 class View:
@@ -59,11 +54,7 @@ class View:
 
     def remaining_s(self, state: JobState) -> float:
         """Return the job's remaining time alone with what it asked for."""
-        return (1 - self.done_share(state)) * state.isolated_total_s
-
-    def remaining_gpu_s(self, state: JobState) -> float:
-        """Return the GPU seconds that this takes."""
-        return self.remaining_s(state) * state.job.gpus
+        return (1 - self.done_share(state)) * (state.isolated_s * state.job.iterations)
 
     def free_without(self, states: Mapping[int, Allocation]) -> Ints:
         """Free GPUs if none of the running jobs ran, but those that are given."""

@@ -58,7 +58,7 @@ class Workload:
 
     fitted: models whose computing time nobody gave, and follows from observed iterations. inputs:
     sentences on where it is from. origin_s: time 0 in an observed cluster's own time. assumed: what
-    nobody said, of ASSUMED. parts: number and GPU hours of jobs that aren't simulated.
+    nobody said, of ASSUMED.
     """
 
     topology: Topology
@@ -68,23 +68,16 @@ class Workload:
     inputs: tuple[str, ...] = ()
     origin_s: float = 0.0
     assumed: tuple[str, ...] = ()
-    parts: tuple[int, float] = (0, 0.0)
 
     def __post_init__(self) -> None:
         if not self.jobs:
             raise UsageError("the workload has no job.")
-        before = 0.0
         for job in self.jobs:
-            if not (math.isfinite(job.arrival_s) and job.arrival_s >= before):
-                raise UsageError(f"job {job.name} arrives at {job.arrival_s:g} s, out of order.")
-            before = job.arrival_s
             if not 1 <= job.gpus <= self.topology.total_gpus:
                 raise UsageError(
                     f"job {job.name} asks for {job.gpus} GPUs, and the cluster has"
                     f" {self.topology.total_gpus}."
                 )
-            if job.iterations < 1:
-                raise UsageError(f"job {job.name} has no iteration.")
 
     @property
     def observed(self) -> bool:
@@ -118,11 +111,6 @@ def servers_of(job: ClusterJob, gpus: int) -> int:
 def computing_s(job: ClusterJob) -> float:
     """Seconds for which a job computes."""
     return job.iterations * job.model.compute_s
-
-
-def isolated_iteration_s(job: ClusterJob, topology: Topology) -> float:
-    """Seconds of an iteration of the job alone on the first servers that hold it."""
-    return alone_s(job.model, job.gpus, topology)
 
 
 @lru_cache(maxsize=4096)
@@ -198,7 +186,7 @@ def generate(
             draws.jitter,
             seed=seed * SEEDS + number,
         )
-        count = round(float(lengths_s[number]) / isolated_iteration_s(job, topology))
+        count = round(float(lengths_s[number]) / alone_s(model, job.gpus, topology))
         jobs.append(replace(job, iterations=max(1, count)))
     return tuple(jobs)
 

@@ -19,7 +19,6 @@ from mltcp_tools.clusters.fapes.inference import (
     serve,
     tuned,
 )
-from mltcp_tools.clusters.fapes.policies import Lyra
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies.plan import Elastic
@@ -27,7 +26,7 @@ from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.workload import Workload
 
-VARIANTS = ("static-elastic", "lyra", "fapes-kpa", "fapes-fixed", "fapes")
+VARIANTS = ("static-elastic", "fapes-kpa", "fapes-fixed", "fapes")
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Result:
         """Times in seconds."""
         return {
             "variant": self.variant,
-            **{k: v for k, v in self.training.summary().items() if k not in ("policy",)},
+            **{k: v for k, v in self.training.summary().items() if k != "policy"},
             "slo_attainment": self.served.slo_attainment,
             "wait_p99_s": float(np.percentile(self.served.waits_s, 99)),
             "inference_gpus_mean": float(np.mean(self.served.replicas)),
@@ -61,8 +60,7 @@ def compare(
 
     fapes: training may have all but one server that inference doesn't need, by prediction, and the
     reverse. fapes-kpa: a tuned KPA (`tuned`) instead of prediction. fapes-fixed: jobs keep the
-    batch that each GPU has. lyra: Lyra's scheduler on what a plain KPA leaves of inference's own
-    `inference_servers`. static-elastic: nothing is lent.
+    batch that each GPU has. static-elastic: inference keeps its own `inference_servers`.
     """
     topology = workload.topology
     if not 0 < inference_servers < topology.servers:
@@ -80,7 +78,7 @@ def compare(
     served = {
         name: serve(requests, scaler, service, limit) for name, (scaler, limit) in scalers.items()
     }
-    served |= {"lyra": served["static-elastic"], "fapes-fixed": served["fapes"]}
+    served["fapes-fixed"] = served["fapes"]
     results = []
     for variant in VARIANTS:
         needs = list(served[variant].needs(topology.gpus))
@@ -88,7 +86,7 @@ def compare(
             needs = [(0.0, inference_servers)]
         outcome = ClusterSimulator(
             _fixed(workload) if variant == "fapes-fixed" else workload,
-            Lyra() if variant == "lyra" else Elastic(),
+            Elastic(),
             treatment("mltcp"),
             needs=needs,
         ).run()

@@ -123,10 +123,9 @@ def _unwidened(workload: Workload) -> str:
         return "not known: nothing says which switches there are; import with --network"
     if "uplink" in workload.assumed:
         return "not known: nothing says how fast uplinks are; import with --uplink"
-    leaf_of = workload.topology.leaf_of
+    leaves_of = workload.topology.leaves_of
     if workload.topology.leaves == 1 or all(
-        job.placement and len({leaf_of(server) for server, _ in job.placement}) == 1
-        for job in workload.jobs
+        len(leaves_of(dict(job.placement))) == 1 for job in workload.jobs
     ):
         return "no effect: no job sends between switches"
     return ""

@@ -22,22 +22,20 @@ _LAST_S = 1e11
 class LoggedJob:
     """A job that ran to its end; seconds since some instant.
 
-    gpus: not whole for parts of a GPU. placement: GPUs on each node, empty if unknown. iterations:
-    None where the log doesn't say. idle_s: seconds between start and end without GPUs. id: of
-    Slurm, "" for others. again: its state says that it has to start again.
+    placement: GPUs on each node, empty if unknown. iterations: None where the log doesn't say.
+    idle_s: seconds between start and end without GPUs. id: of Slurm, "" for others.
     """
 
     name: str
     submitted_s: float
     start_s: float
     end_s: float
-    gpus: float
+    gpus: int
     placement: Mapping[str, int] = field(default_factory=dict)
     model: str = ""
     iterations: int | None = None
     idle_s: float = 0.0
     id: str = ""
-    again: bool = False
 
     @property
     def took_s(self) -> float:
@@ -54,6 +52,7 @@ class LeftOutError(Exception):
     """A job that didn't run on GPUs from a start to an end; the reason."""
 
 
+PARTS = LeftOutError("on parts of GPUs")
 Reader = Callable[[], LoggedJob]
 
 
@@ -69,15 +68,11 @@ def text_of(path: Path) -> str:
         ) from None
 
 
-Clock = dict[str, str]
-"""Shared by a log's rows: of which kind its first time is."""
-
-
 class Row:
     """An entry's fields; errors name the place."""
 
-    def __init__(self, place: str, fields: Mapping[str, str], clock: Clock) -> None:
-        self.place, self.fields, self._clock = place, fields, clock
+    def __init__(self, place: str, fields: Mapping[str, str]) -> None:
+        self.place, self.fields = place, fields
 
     def known(self, name: str) -> str:
         """Return the field; "" where it isn't known."""
@@ -122,7 +117,7 @@ class Row:
 
     def time(self, name: str) -> float:
         """Return an instant in seconds since 1970, or since that from which the log counts."""
-        text, kind = self.text(name), "in seconds"
+        text = self.text(name)
         try:
             value = float(text)
         except ValueError:
@@ -131,12 +126,9 @@ class Row:
             except ValueError:
                 said = f"{text!r} is no time; write it as 2026-03-01T10:00:00, or in seconds"
                 raise self.error(name, said) from None
-            kind = "with a zone" if at.tzinfo else "without a zone"
             value = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
         if not abs(value) < _LAST_S:
             raise self.error(name, f"{text!r} is no time in seconds; divide milliseconds by 1000")
-        if kind != (first := self._clock.setdefault("kind", kind)):
-            raise self.error(name, f"is {kind}, and the log's first time {first}; use one format")
         return value
 
     def error(self, name: str, what: str) -> UsageError:
@@ -147,13 +139,13 @@ class Row:
         self,
         name: str,
         times: tuple[float, float, float],
-        gpus: float,
+        gpus: int,
         placement: Mapping[str, int],
     ) -> LoggedJob:
         """The job, if it had GPUs."""
         if not gpus:
             raise LeftOutError("without GPUs")
-        return LoggedJob(self.text(name), *times, round(gpus, 6), placement)
+        return LoggedJob(self.text(name), *times, gpus, placement)
 
 
 def equally(gpus: int, nodes: Sequence[str]) -> dict[str, int]:

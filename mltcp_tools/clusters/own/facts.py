@@ -15,8 +15,7 @@ from mltcp_tools.clusters.workload import Workload, computing_s, servers_of
 @dataclass(frozen=True)
 class Facts:
     """jobs, gpus, hours: how many jobs and GPUs there are, and for how long. gpu_hours: that jobs
-    held, `parts` of them by jobs that aren't simulated. utilisation: their share of all.
-    wait_mean_s, wait_median_s: from submission to start.
+    held. utilisation: their share of all. wait_mean_s, wait_median_s: from submission to start.
 
     Shares of gpu_hours: several: of jobs on several servers; leaves: of those on several leaves, or
     that may be; unplaced: of jobs whose nodes aren't known. several_network, leaves_network: of the
@@ -27,7 +26,6 @@ class Facts:
     gpus: int
     hours: float
     gpu_hours: float
-    parts: float
     utilisation: float
     wait_mean_s: float
     wait_median_s: float
@@ -51,10 +49,6 @@ class Facts:
             f" most {self.leaves_network:.1%}: the time in which those jobs don't compute"
             + (", by computing times that follow from iterations." if self.fitted else "."),
         ]
-        if self.parts:
-            found.append(
-                f"{self.parts:,.1f} GPU hours are of jobs on parts of GPUs, which aren't simulated."
-            )
         if self.unplaced:
             found.append(
                 f"The log doesn't say where {self.unplaced:.1%} of the GPU hours were: jobs larger"
@@ -77,21 +71,19 @@ def facts(workload: Workload) -> Facts:
         leaves = several
     else:
         leaves = (several & unplaced & (topology.leaves > 1)) | np.array(
-            [len({topology.leaf_of(server) for server, _ in job.placement}) > 1 for job in jobs]
+            [len(topology.leaves_of(dict(job.placement))) > 1 for job in jobs]
         )
-    own_s = held.sum() + 3600 * workload.parts[1]
     span_s = float((starts + took).max() - arrivals.min())
     computes = np.array([computing_s(job) * job.gpus for job in jobs])
     idle = np.maximum(0.0, held - computes)
-    networks = [float(idle[which].sum() / own_s) for which in (several, leaves)]
-    shares = [float(held[which].sum() / own_s) for which in (several, leaves, unplaced)]
+    networks = [float(idle[which].sum() / held.sum()) for which in (several, leaves)]
+    shares = [float(held[which].sum() / held.sum()) for which in (several, leaves, unplaced)]
     return Facts(
-        jobs=len(jobs) + workload.parts[0],
+        jobs=len(jobs),
         gpus=topology.total_gpus,
         hours=span_s / 3600,
-        gpu_hours=own_s / 3600,
-        parts=workload.parts[1],
-        utilisation=float(own_s / (topology.total_gpus * span_s)),
+        gpu_hours=held.sum() / 3600,
+        utilisation=float(held.sum() / (topology.total_gpus * span_s)),
         wait_mean_s=float((starts - arrivals).mean()),
         wait_median_s=float(np.median(starts - arrivals)),
         several=shares[0],

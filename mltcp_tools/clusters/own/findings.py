@@ -109,7 +109,7 @@ def findings(
         " first of the links alone, with 95 % intervals.",
     )
     return sections, {
-        "schema": "mltcp-cluster-ask/6",
+        "schema": "mltcp-cluster-ask/7",
         "inputs": workload.inputs,
         "facts": vars(found) | {"sentences": found.sentences()},
         "notes": notes if known else [*notes, wrong],

@@ -51,12 +51,9 @@ def cluster_of(path: Path) -> dict[str, object]:
 def network_of(
     path: Path, rate: str | None, uplink: str | None, log: Log
 ) -> tuple[dict[str, object], list[str]]:
-    """The section `cluster` of a YAML file, or of Slurm's topology, and what had to be assumed."""
-    try:
-        whole = yaml.safe_load(read_text(path))
-    except yaml.YAMLError:
-        whole = {}  # whose place the reader of clusters names
-    if path.suffix != ".conf" and isinstance(whole, dict):
+    """The section `cluster` of a YAML file, or of Slurm's topology.conf, and what had to be
+    assumed."""
+    if path.suffix in (".yaml", ".yml"):
         if rate or uplink:
             raise UsageError(f"{path} describes all links; leave out --rate and --uplink.")
         return cluster_of(path), []
@@ -104,8 +101,6 @@ def document(
         whole["origin"] = round(origin_s, 3)
     if assumed:
         whole["assumed"] = list(assumed)
-    if log.parts[0]:
-        whole["parts"] = {"jobs": log.parts[0], "gpu_hours": round(log.parts[1], 3)}
     if used_models:
         whole["models"] = used_models
     whole["jobs"] = jobs
@@ -124,8 +119,6 @@ def inputs(
     of servers' links, the log says how many GPUs there are. sizes: where bytes are from."""
     reasons = [f"{n} {reason}" for reason, n in log.left_out.items()]
     left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
-    if log.parts[0]:
-        left_out = f", {log.parts[0]} of them on parts of GPUs, which aren't simulated{left_out}"
     links = "".join(f", {name} {value}" for name, value in given.items() if value)
     sizes_of = Counter(cluster.gpus_of.tolist()).most_common()
     each = " and ".join(f"{gpus} on {counted(n, 'server')}" for gpus, n in sizes_of)
@@ -135,7 +128,7 @@ def inputs(
         source = f"as {network.name} says"
     unplaced = sum(not job.placement for job in log.jobs)
     return [
-        f"Jobs: {counted(len(log.jobs) + log.parts[0], 'job')} of {file.name}{left_out}.",
+        f"Jobs: {counted(len(log.jobs), 'job')} of {file.name}{left_out}.",
         f"Network: {network.name if network else 'one switch'}{links}.",
         f"Cluster: {servers}, {source}.",
         f"Bytes that models send: {', '.join(sizes) or 'none is needed'}.",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Jobs from JSON: `kubectl get … -A -o json`, and `sacct --json`.
+"""Jobs from lists of Kubernetes objects: `kubectl get … -A -o json`.
 
 Read are Workloads of Kueue (v1beta1 and v1beta2) and Jobs of Volcano (jobs.batch.volcano.sh). A
 Workload's GPUs and nodes are those that were admitted; it has the name of its owner, as
@@ -18,55 +18,38 @@ from itertools import pairwise
 from typing import Any
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.own.entries import Clock, LeftOutError, LoggedJob, Reader, Row
-from mltcp_tools.clusters.own.tables import sacct, share_of
+from mltcp_tools.clusters.own.entries import LoggedJob, Reader, Row
 
-_GPU = re.compile(r"(?:.*[/.-])?(?:gpus?(?:\.[a-z0-9-]+)?|mig-[1-7]g\.[0-9]+gb)")
-"""Resources that are GPUs: nvidia.com/gpu, amd.com/gpu, nvidia.com/mig-1g.5gb, and the names that
-Kueue's administrators give to classes of devices (DRA), as whole-gpus."""
-_SLURM = {
-    "JobName": "name",
-    "NodeList": "nodes",
-    "Submit": "time.submission",
-    "Start": "time.start",
-    "End": "time.end",
-    "suspended": "time.suspended",
-}
-"""Columns of sacct's table -> their places in an entry of its JSON."""
+_GPU = re.compile(r"(?:.*[/.-])?gpus?(?:\.[a-z0-9-]+)?")
+"""Resources that are GPUs: nvidia.com/gpu, amd.com/gpu, and the names that Kueue's administrators
+give to classes of devices (DRA), as whole-gpus."""
 
 
-def documents(text: str, file: str, notes: Counter[str]) -> Iterator[Reader]:
-    """Readers of the entries of `sacct --json`, or of a list of Kubernetes objects. notes: what
-    readers find missing -> number of jobs."""
+def documents(text: str, file: str) -> Iterator[Reader]:
+    """Readers of the entries of a list of Kubernetes objects."""
     try:
-        whole = json.loads(text)
-        slurm = isinstance(whole.get("jobs"), list)
-        items = whole["jobs" if slurm else "items"]
-        kinds = ["sacct" if slurm else str(item["kind"]) for item in items]
+        items = json.loads(text)["items"]
+        kinds = [str(item["kind"]) for item in items]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{file} is not a list of Kubernetes objects in JSON, as `kubectl get … -o json`"
-            f" prints it, and not what `sacct --json` prints ({error})."
+            f" prints it ({error})."
         ) from None
-    clock, seen = Clock(), set[tuple[str, str]]()
+    readers = {"Workload": _workload, "Job": _job}
     for number, (kind, item) in enumerate(zip(kinds, items, strict=True)):
-        place = f"{file}: {'jobs' if slurm else 'items'}[{number}]"
-        if kind == "sacct":
-            yield partial(_entry, place, partial(_slurm, place, clock, seen), item)
-        elif kind in ("Workload", "Job"):
-            read = partial(_workload if kind == "Workload" else _job, place, clock, notes)
-            yield partial(_entry, place, read, item)
-        else:
+        place = f"{file}: items[{number}]"
+        if kind not in readers:
             raise UsageError(
                 f"{place}: kind {kind} is no Workload and no Job; list Kueue's workloads or"
                 " Volcano's jobs.batch.volcano.sh."
             )
+        yield partial(_entry, readers[kind], place, item)
 
 
-def _entry(place: str, read: Callable[[Any], LoggedJob], item: Any) -> LoggedJob:
+def _entry(read: Callable[[str, Any], LoggedJob], place: str, item: Any) -> LoggedJob:
     """An entry's job; a UsageError where it isn't what its program writes."""
     try:
-        return read(item)
+        return read(place, item)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{place}: can't be read ({type(error).__name__}: {error}).") from None
 
@@ -78,53 +61,22 @@ def _get(item: Any, path: str, default: Any = None) -> Any:
     return default if item is None else item
 
 
-def _slurm(place: str, clock: Clock, seen: set[tuple[str, str]], job: Any) -> LoggedJob:
-    """An entry of `sacct --json`, which has the columns of sacct's table; an unknown time is 0."""
-    state = _get(job, "state.current") or ["unknown"]
-    gpus = [
-        f"gres/{each['name']}={each['count']}"
-        for each in _get(job, "tres.allocated", [])
-        if each["type"] == "gres" and each["name"].startswith("gpu")
-    ]
-    number = str(job.get("job_id") or "")
-    for kind, sign, part in (("het", "+", "job_offset"), ("array", "_", "task_id")):
-        if whole := _number(_get(job, f"{kind}.job_id")):
-            number = f"{whole}{sign}{_number(_get(job, f'{kind}.{part}'))}"
-    fields = {
-        "JobID": number,
-        "State": str(state[0] if isinstance(state, list) else state),
-        "AllocTRES": ",".join(gpus),
+def _workload(place: str, item: Mapping[str, Any]) -> LoggedJob:
+    """A Workload of Kueue, which keeps its last admission alone."""
+    at = {
+        each["type"]: each["lastTransitionTime"]
+        for each in _get(item, "status.conditions", [])
+        if each["status"] == "True"
     }
-    known = {name: str(_get(job, path) or "") for name, path in _SLURM.items()}
-    return sacct(Row(place, fields | known, clock), seen)
-
-
-def _number(value: Any) -> int:
-    """A number of Slurm's JSON, which may be in a mapping with whether it is set."""
-    if isinstance(value, dict):
-        value = value.get("number") if value.get("set") else 0
-    return int(value or 0)
-
-
-def _workload(place: str, clock: Clock, notes: Counter[str], item: Mapping[str, Any]) -> LoggedJob:
-    found: dict[bool, dict[str, str]] = {True: {}, False: {}}
-    for each in _get(item, "status.conditions", []):
-        found[each["status"] == "True"][each["type"]] = each["lastTransitionTime"]
-    at = found[True]
-    if "Finished" in at and "Admitted" in found[False]:
-        raise LeftOutError("whose start is lost, as Kueue 0.15.0 to 0.15.2 did when a job finished")
-    earlier_s = int(_get(item, "status.accumulatedPastExecutionTimeSeconds", 0))
-    if ("Evicted" in at or _get(item, "status.schedulingStats")) and not earlier_s:
-        notes["was evicted; the list doesn't say how long it ran before, which isn't counted."] += 1
     assigned = {each["name"]: each for each in _get(item, "status.admission.podSetAssignments", [])}
-    gpus, placement = 0.0, Counter[str]()
+    gpus, placement = 0, Counter[str]()
     for pod in _get(item, "spec.podSets", []):
         own = assigned.get(_get(pod, "name", "main"), {})
         count = _get(own, "count", _get(pod, "count", 1))
         usage = _gpus_in(_get(own, "resourceUsage", {})) or count * _gpus_of_pod(pod)
         gpus += usage
         for node, pods in _assigned(_get(own, "topologyAssignment", {})).items():
-            placement[node] += int(pods * usage / count)
+            placement[node] += pods * usage // count
     name = _get(item, "metadata.name", "")
     match = re.fullmatch(r"[a-z0-9]+-(.+)-[0-9a-f]{5}", name)
     owners = [each["name"] for each in _get(item, "metadata.ownerReferences", [])]
@@ -134,12 +86,10 @@ def _workload(place: str, clock: Clock, notes: Counter[str], item: Mapping[str, 
         "start": at.get("Admitted", ""),
         "end": at.get("Finished", ""),
     }
-    job = _logged(Row(place, times, clock), gpus, placement)
-    # What it held before counts as held just before the last start.
-    return replace(job, start_s=max(job.submitted_s, job.start_s - earlier_s))
+    return _logged(Row(place, times), gpus, placement)
 
 
-def _logged(row: Row, gpus: float, placement: Counter[str]) -> LoggedJob:
+def _logged(row: Row, gpus: int, placement: Counter[str]) -> LoggedJob:
     times = row.times("submitted", "start", "end")
     whole = placement.total() == gpus
     known = {node: have for node, have in placement.items() if have and whole}
@@ -163,7 +113,7 @@ def _assigned(found: Mapping[str, Any]) -> dict[str, int]:
     return dict(pods)
 
 
-def _job(place: str, clock: Clock, notes: Counter[str], item: Mapping[str, Any]) -> LoggedJob:
+def _job(place: str, item: Mapping[str, Any]) -> LoggedJob:
     """A Job of Volcano, which keeps all its phases: it held GPUs while it was Running."""
     tasks = _get(item, "spec.tasks")
     if tasks is None:
@@ -183,11 +133,11 @@ def _job(place: str, clock: Clock, notes: Counter[str], item: Mapping[str, Any])
         "end": own[-1][1] if ended else "",
     }
     job = _logged(
-        Row(place, times, clock),
+        Row(place, times),
         sum(_get(task, "replicas", 1) * _gpus_of_pod(task) for task in tasks),
         Counter(),
     )
-    at = [Row(place, {"time": text}, clock).time("time") for _, text in own]
+    at = [Row(place, {"time": text}).time("time") for _, text in own]
     idle_s = sum(
         later - now
         for (phase, _), (now, later) in zip(own, pairwise(at), strict=False)
@@ -196,7 +146,7 @@ def _job(place: str, clock: Clock, notes: Counter[str], item: Mapping[str, Any])
     return replace(job, idle_s=idle_s)
 
 
-def _gpus_of_pod(pod: Mapping[str, Any]) -> float:
+def _gpus_of_pod(pod: Mapping[str, Any]) -> int:
     """Return the GPUs that a pod's containers ask for."""
     return sum(
         # A limit without a request is the request, too, as most GPUs are asked for.
@@ -205,7 +155,5 @@ def _gpus_of_pod(pod: Mapping[str, Any]) -> float:
     )
 
 
-def _gpus_in(resources: Mapping[str, Any]) -> float:
-    return sum(
-        int(value) * share_of(name) for name, value in resources.items() if _GPU.fullmatch(name)
-    )
+def _gpus_in(resources: Mapping[str, Any]) -> int:
+    return sum(int(value) for name, value in resources.items() if _GPU.fullmatch(name))

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Jobs from a scheduler's log: Slurm's sacct, lists of Kubernetes objects, a plain CSV.
 
-tables.py reads sacct's tables and CSVs; kubernetes.py reads `sacct --json`, Workloads of Kueue, and
-Jobs of Volcano. Times are ISO 8601 or seconds since 1970, the same in all of a log.
-Without a zone they count as UTC, which changes nothing but on days on which clocks change.
+tables.py reads sacct's tables and CSVs; kubernetes.py reads Workloads of Kueue and Jobs of Volcano.
+Times are ISO 8601 or seconds since 1970. Without a zone they count as UTC.
 
 A log of another form raises a UsageError that names line or entry and field. Entries that can't be
 read are left out and counted, as long as they are fewer than half. So are jobs that haven't begun
-or ended, or had no GPU; those that failed or were cancelled had their GPUs and links as others do.
-Of jobs on parts of a GPU, which send nothing between servers, only the GPU hours are kept. Jobs of
-Slurm are called NAME.JOBID; others of one name are told apart by numbers.
+or ended, or had no whole GPU; those that failed or were cancelled had their GPUs and links as
+others do. Jobs of Slurm are called NAME.JOBID; others of one name are told apart by numbers.
 """
 
 from __future__ import annotations
@@ -21,21 +19,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.own import kubernetes, tables
 from mltcp_tools.clusters.own.entries import LeftOutError, LoggedJob, text_of
-
-_LONGEST_S = 20 * 365 * 86_400
-"""Longest time that a log may cover, seconds."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """jobs: in the order of submission. parts: number and GPU hours of jobs that aren't simulated.
-    left_out: reason -> number of jobs. notes: sentences on what the log may lack."""
+    """jobs: in the order of submission. left_out: reason -> number of jobs. notes: sentences on
+    jobs of which something isn't known."""
 
     jobs: tuple[LoggedJob, ...]
-    parts: tuple[int, float] = (0, 0.0)
     left_out: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -43,28 +36,24 @@ class Log:
 def read_log(path: Path) -> Log:
     """Jobs of a log, of any kind."""
     text = text_of(path)
-    notes: Counter[str] = Counter()
     if not text.lstrip().startswith(("{", "[")):
         readers = tables.table(text, str(path))
     else:
-        readers = kubernetes.documents(text, str(path), notes)
+        readers = kubernetes.documents(text, str(path))
     left_out: Counter[str] = Counter()
     wrong: list[UsageError] = []
-    found = []
+    jobs: list[LoggedJob] = []
     for read in readers:
         try:
-            found.append(read())
+            jobs.append(read())
         except LeftOutError as reason:
             left_out[str(reason)] += 1
         except UsageError as error:
             wrong.append(error)
     if wrong:
-        if len(wrong) >= len(found):
+        if len(wrong) >= len(jobs):
             raise wrong[0]
         left_out[f"that can't be read (first {str(wrong[0]).rstrip('.')})"] = len(wrong)
-    found = list(_joined(found))
-    parts = [job.gpu_hours for job in found if job.gpus != int(job.gpus)]
-    jobs = [replace(job, gpus=int(job.gpus)) for job in found if job.gpus == int(job.gpus)]
     if not jobs:
         said = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
         hint = " Slurm lists GPUs where AccountingStorageTRES has gres/gpu."
@@ -72,59 +61,10 @@ def read_log(path: Path) -> Log:
             f"{path} has no job that ran on GPUs and ended ({said or 'it is empty'})."
             + hint * (tables.UNCOUNTED in left_out)
         )
-    _require_near(path, jobs)
     jobs.sort(key=lambda job: (job.submitted_s, job.start_s, job.name))
     models = models_of(job.name for job in jobs)
     jobs = [replace(job, model=job.model or models[job.name]) for job in jobs]
-    sentences = (*_requeued(jobs), *(f"{counted(n, 'job')} {what}" for what, n in notes.items()))
-    whole = tuple(_told_apart(jobs))
-    return Log(whole, (len(parts), sum(parts)), dict(left_out), sentences)
-
-
-def _joined(jobs: Iterable[LoggedJob]) -> Iterator[LoggedJob]:
-    """The jobs, with the components of a heterogeneous job of Slurm (7+0, 7+1) as one."""
-    components: dict[tuple[str, float], list[LoggedJob]] = defaultdict(list)
-    for job in jobs:
-        if "+" in job.id:
-            components[job.id.partition("+")[0], job.submitted_s].append(job)
-        else:
-            yield job
-    for (number, _), own in components.items():
-        first = min(own, key=lambda job: job.id)
-        placement: Counter[str] = Counter()
-        for job in own:
-            placement.update(job.placement)
-        known = all(job.placement for job in own)
-        yield replace(
-            first,
-            id=number,
-            start_s=min(job.start_s for job in own),
-            end_s=max(job.end_s for job in own),
-            gpus=sum(job.gpus for job in own),
-            placement=dict(placement) if known else {},
-        )
-
-
-def _require_near(path: Path, jobs: Sequence[LoggedJob]) -> None:
-    took_s = max(job.end_s for job in jobs) - min(job.submitted_s for job in jobs)
-    if took_s > _LONGEST_S:
-        raise UsageError(
-            f"{path} has jobs that are {took_s / 86_400:.0f} days apart; leave unknown times empty."
-        )
-
-
-def _requeued(jobs: Sequence[LoggedJob]) -> tuple[str, ...]:
-    """A sentence where jobs were queued again, and whether the log has their earlier runs."""
-    ids = [job.id for job in jobs if job.id]
-    again = sum(job.again for job in jobs)
-    if later := len(ids) - len(set(ids)):
-        return (f"Each run of a requeued job counts as a job: {counted(later, 'later run')}.",)
-    if not again:
-        return ()
-    return (
-        f"{counted(again, 'job')} lost a node, was preempted or was queued again, and no job is"
-        " listed twice: list the earlier runs, too, with `sacct -D`.",
-    )
+    return Log(tuple(_told_apart(jobs)), dict(left_out))
 
 
 def _told_apart(jobs: Sequence[LoggedJob]) -> Iterator[LoggedJob]:

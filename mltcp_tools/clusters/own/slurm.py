@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Slurm's lists of hosts, and the network that its topology.conf or topology.yaml describes."""
+"""Slurm's lists of hosts, and the network that its topology.conf describes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import networkx as nx
-import yaml
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import parse_rate
@@ -52,8 +51,7 @@ def _expanded(part: str) -> list[str]:
 def read_topology(
     path: Path, rate: str, uplink: str | None, gpus: Mapping[str, int]
 ) -> dict[str, object]:
-    """The section `cluster` of a workload, from a topology.conf or topology.yaml of Slurm: a tree
-    of switches, or blocks (each with a switch, below one above all).
+    """The section `cluster` of a workload, from a topology.conf of Slurm with a tree of switches.
 
     rate, uplink: of a server's link, and of one between switches (default: as much as all servers
     below may send, so that nothing is oversubscribed). gpus: of each server.
@@ -84,63 +82,28 @@ def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Servers below each switch, and switches below each."""
     below: dict[str, list[str]] = {}
     switches: dict[str, list[str]] = {}
-    blocks = False
-    for place, fields in _yaml(path) if path.suffix in (".yaml", ".yml") else _conf(path):
-        if "blocksizes" in fields:
+    # A backslash continues a line, and words may have quotes.
+    text = read_text(path).replace("\\\n", " ").replace('"', "")
+    for number, line in enumerate(text.splitlines(), 1):
+        if not (line := line.partition("#")[0].strip()):
             continue
-        name = fields.get("switchname") or fields.get("switch")
-        block = fields.get("blockname") or fields.get("block")
-        lower = fields.get("switches") or fields.get("children")
-        nodes = fields.get("nodes")
-        if not (name or block) or not (nodes or lower):
+        # Slurm ignores the case of its words.
+        fields = {key.lower(): value for key, value in re.findall(r"(\w+)=(\S+)", line)}
+        name, nodes, lower = (fields.get(key) for key in ("switchname", "nodes", "switches"))
+        if not name or not (nodes or lower):
             raise UsageError(
-                f"{place}: needs SwitchName with Nodes or Switches, or BlockName with Nodes, as"
-                " Slurm's topology/tree and topology/block have them."
+                f"{path}:{number}: needs SwitchName with Nodes or Switches, as Slurm's"
+                " topology/tree has them; describe other networks in a section `cluster`."
             )
         for words, table in ((nodes, below), (lower, switches)):
             if words:
                 try:
-                    table.setdefault(str(name or block), []).extend(hosts(words))
+                    table.setdefault(name, []).extend(hosts(words))
                 except UsageError as error:
-                    raise UsageError(f"{place}: {error}") from None
-        blocks = blocks or bool(block)
+                    raise UsageError(f"{path}:{number}: {error}") from None
     if not below:
         raise UsageError(f"{path} has no switch with Nodes.")
-    if blocks:
-        switches[_ABOVE] = list(below)
     return below, switches
-
-
-_ABOVE = "above-blocks"
-"""The switch that joins blocks."""
-
-
-def _conf(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each line's place and fields, by their names in lower case, as Slurm ignores the case."""
-    # A backslash continues a line, and words may have quotes.
-    text = read_text(path).replace("\\\n", " ").replace('"', "")
-    for number, line in enumerate(text.splitlines(), 1):
-        if line := line.partition("#")[0].strip():
-            found = re.findall(r"(\w+)=(\S+)", line)
-            yield f"{path}:{number}", {key.lower(): value for key, value in found}
-
-
-def _yaml(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """The switches or blocks of the default topology, or of the first that isn't flat."""
-    try:
-        whole = yaml.safe_load(read_text(path))
-        found = [each for each in whole if "tree" in each or "block" in each]
-        found.sort(key=lambda each: not each.get("cluster_default"))
-        first = found[0].get("tree") or found[0]["block"]
-        entries = first.get("switches") or first["blocks"]
-        for number, entry in enumerate(entries):
-            fields = {str(key): str(value) for key, value in entry.items()}
-            yield f"{path}: {found[0]['topology']}[{number}]", fields
-    except (yaml.YAMLError, AttributeError, IndexError, KeyError, TypeError):
-        raise UsageError(
-            f"{path} is no topology.yaml of Slurm with a `tree` of switches or a `block` with"
-            " blocks; a flat topology needs no file."
-        ) from None
 
 
 def _require_tree(

@@ -20,14 +20,8 @@ POLICIES: Mapping[str, Callable[[int], Policy]] = {
 """Name -> a fresh policy, by the seed of what it draws."""
 
 
-def policy(name: str, seed: int = 1, pace: float = 1.0) -> Policy:
-    """A fresh policy of that name; a UsageError lists them.
-
-    pace: by how much a trace is shorter than it was, so that rounds are, too.
-    """
+def policy(name: str, seed: int = 1) -> Policy:
+    """A fresh policy of that name; a UsageError lists them."""
     if name not in POLICIES:
         raise UsageError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}.")
-    found = POLICIES[name](seed)
-    if found.round_s is not None:
-        found.round_s /= pace
-    return found
+    return POLICIES[name](seed)

@@ -97,7 +97,7 @@ def uplink_load(view: View) -> Ints:
     """Of each leaf, the bytes per iteration that running jobs send over its uplinks, per second."""
     load = np.zeros(view.topology.leaves)
     for state in view.running:
-        touched = {view.topology.leaf_of(server) for server in state.allocation}
+        touched = view.topology.leaves_of(state.allocation)
         if len(touched) > 1:
             for leaf in touched:
                 load[leaf] += state.job.model.size / state.isolated_s

@@ -104,7 +104,7 @@ def _divide(
             urgent = -gain / remaining[state.number] ** 0.5
             heapq.heappush(heap, (urgent, state.number, -negative, state))
 
-    for state in sorted(states, key=lambda s: (view.remaining_gpu_s(s), s.number)):
+    for state in sorted(states, key=lambda s: (view.remaining_s(s) * s.job.gpus, s.number)):
         base = min(state.job.gpus, view.topology.gpus)
         if base <= left:
             counts[state.number] = base
@@ -182,7 +182,7 @@ def _place(view: View, free: Ints, gpus: int) -> Allocation:
 
 
 class Elastic:
-    """The plan as a policy. Where a server is reclaimed, it is the one whose jobs lose least."""
+    """The plan as a policy."""
 
     name = "elastic"
     round_s: float | None = ROUND_S
@@ -205,15 +205,15 @@ class Elastic:
                     free[server] -= gpus
         return kept
 
-    @staticmethod
-    def reclaim_cost(view: View, server: int) -> float:
-        """GPU seconds that stop if the server leaves: its jobs restart, and are smaller then."""
-        cost = 0.0
-        for state in view.running:
-            if server in state.allocation:
-                have = sum(state.allocation.values())
-                less = have - state.allocation[server]
-                cost += RESTART_S * have + view.remaining_s(state) * (
-                    1 - speed(view, state, less) / speed(view, state, have)
-                )
-        return cost
+
+def reclaim_cost(view: View, server: int) -> float:
+    """GPU seconds that stop if the server leaves: its jobs restart, and are smaller then."""
+    cost = 0.0
+    for state in view.running:
+        if server in state.allocation:
+            have = sum(state.allocation.values())
+            less = have - state.allocation[server]
+            cost += RESTART_S * have + view.remaining_s(state) * (
+                1 - speed(view, state, less) / speed(view, state, have)
+            )
+    return cost

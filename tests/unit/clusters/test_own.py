@@ -408,13 +408,12 @@ jobs:
   - {name: a, model: quiet, gpus: 4, iterations: 100, start: 0s, took: 100s, placement: {s0: 4}}
   - {name: b, model: quiet, gpus: 4, iterations: 50, start: 60s, took: 50s, placement: {s1: 4}}
   - {name: c, model: loud, gpus: 8, iterations: 100, took: 200s, placement: {s1: 4, s2: 4}}
-parts: {jobs: 1, gpu_hours: 1.0}
 """
     found = facts(parse_workload(text, "w"))
-    held_s = 400 + 200 + 1600 + 3600
+    held_s = 400 + 200 + 1600
     assert found.gpu_hours == pytest.approx(held_s / 3600)
     assert found.utilisation == pytest.approx(held_s / (16 * 200))
-    assert (found.jobs, found.wait_mean_s, found.wait_median_s) == (4, 20, 0)
+    assert (found.jobs, found.wait_mean_s, found.wait_median_s) == (3, 20, 0)
     assert (found.several, found.leaves) == (pytest.approx(1600 / held_s),) * 2
     assert found.leaves_network == pytest.approx(800 / held_s)
 

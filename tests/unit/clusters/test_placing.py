@@ -38,7 +38,7 @@ class Watched:
             assert Counter(allocation.values()) == shape(job, TOPOLOGY), job.name
             for server, gpus in allocation.items():
                 free[server] -= gpus
-            leaves = {TOPOLOGY.leaf_of(server) for server in allocation}
+            leaves = TOPOLOGY.leaves_of(allocation)
             self.crossing += len(leaves) > 1
         assert free.min() >= 0
         self.decisions += 1

@@ -35,8 +35,8 @@ def test_line_of_several_draws_gives_saving_over_the_first() -> None:
         own = {"policy": policy, "treatment": how, "seed": seed}
         return known | own | {"completion_mean_s": completion_s}
 
-    times = {("lyra", "reno"): (100.0, 200.0), ("elastic", "reno"): (90.0, 178.0)}
-    times |= {("lyra", "mltcp"): (96.0, 192.0), ("fifo", "reno"): (80.0, 300.0)}
+    times = {("cassini", "reno"): (100.0, 200.0), ("elastic", "reno"): (90.0, 178.0)}
+    times |= {("cassini", "mltcp"): (96.0, 192.0), ("fifo", "reno"): (80.0, 300.0)}
     lines = [line(*key, n, each[n]) for n in (0, 1) for key, each in times.items()]
     shown = render_summaries(lines)
     assert shown.splitlines()[0].split()[2:6] == ["completion", "below", "the", "first"]

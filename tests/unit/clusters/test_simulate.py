@@ -26,8 +26,8 @@ from mltcp_tools.clusters.workload import (
     ClusterJob,
     Generated,
     Workload,
+    alone_s,
     generate,
-    isolated_iteration_s,
 )
 from mltcp_tools.lab.planning.network import PAYLOAD
 
@@ -71,7 +71,7 @@ def test_every_treatment_ends_all_jobs_not_before_alone(how: str) -> None:
 def test_a_job_alone_takes_its_lone_iterations() -> None:
     job = ClusterJob("one", BUSY, 8, 100)
     (done,) = run(Workload(SMALL, (job,))).jobs
-    assert done.completion_s == pytest.approx(100 * isolated_iteration_s(job, SMALL))
+    assert done.completion_s == pytest.approx(100 * alone_s(job.model, job.gpus, SMALL))
     assert done.slowdown == pytest.approx(1)
     # 2 servers: each sends the whole gradient once at 10 Gbit/s, less headers, in two steps.
     assert done.iteration_s == pytest.approx(0.1 + 50e6 * 8 / (10e9 * PAYLOAD) + 2 * 20e-6)
@@ -181,7 +181,7 @@ def test_traces_are_read(tmp_path: Path) -> None:
     assert (job.gpus, job.iterations) == (4, 5500)
     text = ELASTIC + "0,10,vgg16,5000,64,1,1000,2000"
     (job,) = read_jobs(f"elasticflow:{write(tmp_path, text)}", SMALL)
-    assert isolated_iteration_s(job, SMALL) == pytest.approx(0.5)
+    assert alone_s(job.model, job.gpus, SMALL) == pytest.approx(0.5)
     text = AZURE + "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0799600,3,8\n"
     requests = read_requests(f"azure:{write(tmp_path, text)}")
     assert [(r.arrival_s, r.context, r.generated) for r in requests] == [
@@ -216,19 +216,11 @@ def test_a_wrong_trace_of_requests_names_line_and_field(tmp_path: Path) -> None:
         read_jobs("philly:x", SMALL)
 
 
-def test_a_workload_keeps_order() -> None:
-    jobs = (ClusterJob("a", BUSY, 1, 1, 5.0), ClusterJob("b", BUSY, 1, 1, 4.0))
-    with pytest.raises(UsageError, match="out of order"):
-        Workload(SMALL, jobs)
-    with pytest.raises(UsageError, match="out of order"):
-        Workload(SMALL, (dataclasses.replace(jobs[0], arrival_s=float("nan")),))
-
-
 def test_the_plan_gives_no_gpus_that_make_a_job_slower() -> None:
     """Beyond one server, this job would send for longer than its GPUs save."""
     topology = regular(servers=4, gpus=4, leaf=4, rate_bps=25e9)
     job = ClusterJob("a", dataclasses.replace(MODELS["bert"], noise=4.0), 4, 100)
-    state = JobState(0, job, isolated_iteration_s(job, topology))
+    state = JobState(0, job, alone_s(job.model, job.gpus, topology))
     view = View(0.0, topology, np.full(4, 4), (state,), (), lambda _: 0.0)
     assert sum(policy("elastic").decide(view)[0].values()) == 4
 
