@@ -20,12 +20,6 @@ def _draws_options(default: int, least: int = 1) -> Callable[[Any], Any]:
     """Options of commands that draw workloads: default and least number of draws."""
     options = (
         shown_option(
-            "--shorter",
-            type=click.FloatRange(1),
-            default=1.0,
-            help="Factor by which jobs and arrival times are shortened.",
-        ),
-        shown_option(
             "--draws",
             type=click.IntRange(least),
             default=default,
@@ -51,8 +45,8 @@ def command() -> None:
 @click.option(
     "--workload",
     "trace",
-    metavar="KIND:FILE",
-    help="Take the jobs from a public trace: sia:FILE or elasticflow:FILE.",
+    metavar="sia:FILE",
+    help="Take the jobs from a public trace, of Sia.",
 )
 @list_option(
     "--policy",
@@ -84,7 +78,6 @@ def run(
     policies: tuple[str, ...],
     treatments: tuple[str, ...],
     address: str | None,
-    shorter: float,
     draws: int,
     as_json: bool,
 ) -> None:
@@ -104,14 +97,14 @@ def run(
 
     # Names that don't exist are refused before anything runs.
     variants = [(policy(n).name, treatment(t).name) for n in policies for t in treatments]
-    workloads = read_draws(file, trace, shorter, draws)
+    workloads = read_draws(file, trace, draws)
     tasks = [Task(each, name, how) for each in workloads for name, how in variants]
     done: dict[int, Outcome] = {}
     for place, outcome in sweep(tasks, address):
         done[place] = outcome
         click.echo(
             f"{len(done)} of {len(tasks)}: {outcome.policy}, {outcome.treatment}, seed"
-            f" {outcome.seed}: completion {long(float(outcome.summary()['completion_mean_s']))}",
+            f" {outcome.seed}: completion {long(outcome.summary()['completion_mean_s'])}",
             err=True,
         )
     outcomes = [done[place] for place in range(len(tasks))]
@@ -132,7 +125,7 @@ def run(
     "--workload",
     "traces",
     required=True,
-    metavar="KIND:FILE,…",
+    metavar="sia:FILE,…",
     help="Training jobs, as for `mltcp cluster run`; each trace is compared by itself.",
 )
 @click.option("--requests", required=True, metavar="azure:FILE", help="Requests to serve.")
@@ -147,7 +140,6 @@ def fapes(
     requests: str,
     inference: int,
     tenants: int,
-    shorter: float,
     draws: int,
     as_json: bool,
 ) -> None:
@@ -161,7 +153,7 @@ def fapes(
     are means over --draws of requests, paths and random variation; FaPES' savings come last.
     """
     from mltcp_tools.clusters.fapes.compare import compare, saved
-    from mltcp_tools.clusters.fapes.inference import Service, replayed
+    from mltcp_tools.clusters.fapes.inference import replayed
     from mltcp_tools.clusters.text import render_loans
     from mltcp_tools.clusters.traces import read_draws, read_requests
 
@@ -169,15 +161,12 @@ def fapes(
     compared = {}
     for trace in traces:
         results = []
-        workloads = read_draws(file, trace, shorter, draws)
+        workloads = read_draws(file, trace, draws)
         for draw, workload in enumerate(workloads, 1):
             served = replayed(asked, workload.jobs[-1].arrival_s / 3600, tenants, draw)
             click.echo(f"{trace}, draw {draw} of {draws}…", err=True)
-            results.append(compare(workload, served, Service(), inference))
-        compared[trace] = {
-            "draws": [[result.summary() for result in each] for each in results],
-            "saved": [vars(each) for each in saved(results)],
-        }
+            results.append(compare(workload, served, inference))
+        compared[trace] = {"draws": results, "saved": saved(results)}
     if as_json:
         click.echo(json.dumps({"schema": "mltcp-fapes/7", "traces": compared}, indent=2))
     else:
@@ -192,17 +181,14 @@ def fapes(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def marl(file: Path, rounds: int, held_out: int, as_json: bool) -> None:
-    """Train schedulers that learn where jobs go, and compare them with others.
-
-    These are `fifo` with backfilling, as which training begins, and `predicted`, which chooses the
-    place that the same model of interference calls best.
+    """Train schedulers that learn where jobs go, and compare them with `fifo`, as which they begin.
 
     FILE describes a cluster and jobs to draw (`generate`), as for `run`. Each leaf has a scheduler
     (multi-agent reinforcement learning, arXiv 2112.13354). Workloads to train on, to choose among
     networks and to compare on have different seeds. The same command gives the same numbers.
     """
     from mltcp_tools.clusters.marl.train import HELD_OUT, evaluate, train
-    from mltcp_tools.clusters.text import render_learned
+    from mltcp_tools.clusters.text import render_summaries
     from mltcp_tools.clusters.traces import read_workload
     from mltcp_tools.clusters.workload import Workload
 
@@ -212,13 +198,17 @@ def marl(file: Path, rounds: int, held_out: int, as_json: bool) -> None:
     if draw(HELD_OUT).jobs[0].arrival_s == draw(HELD_OUT + 1).jobs[0].arrival_s:
         raise UsageError(f"{file} lists its jobs; describe jobs to draw in `generate` instead.")
     agents, known = train(draw, 1, rounds, lambda what: click.echo(what, err=True))
-    rows = evaluate(draw, held_out, agents, known)
+    runs = evaluate(draw, held_out, agents, known)
     if as_json:
         model = {"error": known.error, "guess": known.guess}
-        document = {"schema": "mltcp-cluster-marl/9", "policies": rows, "interference": model}
-        click.echo(json.dumps(document | {"held_out": held_out}, indent=2))
+        document = {"schema": "mltcp-cluster-marl/10", "runs": runs, "interference": model}
+        click.echo(json.dumps(document, indent=2))
     else:
-        click.echo(render_learned(rows, known.error, known.guess), nl=False)
+        click.echo(render_summaries(runs))
+        click.echo(
+            f"Interference model: slow-downs are off by {known.error:.3f} (their mean by"
+            f" {known.guess:.3f})."
+        )
 
 
 for each in (import_, ask):

@@ -10,7 +10,7 @@ import click
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import counted
-from mltcp_tools.cli.options import BYTES, RATE, Quantity, list_option, output_file, shown_option
+from mltcp_tools.cli.options import list_option, output_file, shown_option
 from mltcp_tools.cli.text import examples
 
 
@@ -82,18 +82,8 @@ def import_(
         raise UsageError(
             "--uplink is the rate of links between switches; describe these with --network."
         )
-    _require("--rate", rate, RATE)
-    _require("--uplink", uplink, RATE)
-    _require("--queue", queue, BYTES)
     read = read_log(log)
-    if network is not None:
-        section, assumed = importing.network_of(network, rate, uplink, read)
-    elif rate is None:
-        raise UsageError(
-            "the rate of the servers' links is unknown: give --rate, such as 100gbit, or --network."
-        )
-    else:
-        section, assumed = importing.one_switch(read.jobs, rate), ["topology"]
+    section, assumed = importing.network_of(network, rate, uplink, read)
     if queue is not None:
         section["queue"] = queue
     elif "queue" not in section:
@@ -102,20 +92,20 @@ def import_(
     known: dict[str, object] = {}
     for path in models:
         known = importing.models_of_table(Path(path)) | known
-    sizes, covered = [], ""
+    sizes = []
     if models:
         names = ", ".join(Path(each).name for each in models)
         sizes.append(f"{counted(len(known), 'model')} of {names}")
     if counters is not None:
         kept = read_counters(counters)
-        covered = kept.coverage(read.jobs)
         seen, read, guessed = measured(read, kept, cluster, known)
         known = seen | known
         assumed += ["iteration"] * guessed
-        sizes.append(f"{counted(len(seen), 'model')} measured by {counters.name} ({covered})")
+        models_seen = f"{counted(len(seen), 'model')} measured by {counters.name}"
+        sizes.append(f"{models_seen} ({kept.coverage(read.jobs)})")
     given = {"servers' links": rate, "uplinks": uplink, "queues": queue}
     inputs = importing.inputs(log, read, network, cluster, given, sizes)
-    text = importing.document(read, section, known, assumed, inputs, covered)
+    text = importing.document(read, section, known, assumed, inputs)
     made = parse_workload(text, f"What {log} makes")
     click.echo("\n".join([*inputs, *unsaid(made)]), err=True)
     if output is None:
@@ -123,15 +113,6 @@ def import_(
         return
     output.write_text(text, encoding="utf-8")
     click.echo(f"Next: mltcp cluster ask {output}", err=True)
-
-
-def _require(name: str, value: str | None, kind: Quantity) -> None:
-    """Raise a UsageError unless the option can be read; the text itself goes into the workload."""
-    try:
-        if value is not None:
-            kind.convert(value, None, None)
-    except click.BadParameter as error:
-        raise UsageError(f"{name}: {error.message}") from None
 
 
 @click.command(
@@ -158,13 +139,7 @@ def ask(data: Path, draws: int, output: Path | None, as_json: bool) -> None:
 
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"There is no folder {output.parent} to write the page to.")
-    sections, found = findings(
-        data,
-        draws,
-        said=lambda what: click.echo(f"{what}…", err=True),
-        shown=lambda text: None if as_json else click.echo(text),
-    )
+    sections, found = findings(data, draws, lambda what: click.echo(f"{what}…", err=True))
     if output is not None:
         output.write_text(page(str(data), version("mltcp-tools"), sections), encoding="utf-8")
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
+    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(s.text() for s in sections))

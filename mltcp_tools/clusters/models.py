@@ -44,13 +44,10 @@ class Model:
 MODELS: dict[str, Model] = {
     model.name: model
     for model in (
-        Model("resnet18", 0.060, 47_000_000),
         Model("resnet50", 0.180, 102_000_000),
         Model("vgg16", 0.230, 553_000_000),
-        Model("inception", 0.210, 95_000_000),
         Model("bert", 0.420, 1_340_000_000),
         Model("gpt2", 0.900, 3_000_000_000),
-        Model("transformer", 0.110, 260_000_000),
         Model("cifar10", 0.050, 45_000_000),
         Model("deepspeech2", 0.250, 230_000_000),
         Model("yolov3", 0.350, 248_000_000),

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The outcome of a workload: its jobs, and how the cluster was used."""
+"""The outcome of a workload: its jobs, and how the cluster was used; intervals of means."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +53,7 @@ class Outcome:
     used_gpu_s: float = 0.0
     makespan_s: float = 0.0
 
-    def summary(self) -> dict[str, float | str | int]:
+    def summary(self) -> dict[str, Any]:
         """Means and percentiles; times in seconds."""
         completion_s = [job.completion_s for job in self.jobs]
         return {
@@ -67,3 +69,15 @@ class Outcome:
             "utilisation": self.used_gpu_s / (self.total_gpus * self.makespan_s),
             "restarts": sum(job.restarts for job in self.jobs),
         }
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and half of its 95 % interval by Student's t; NaN with fewer than two values."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return mean, float("nan")
+    # scipy takes a while to import, and most commands need none of it.
+    from scipy.stats import t
+
+    spread = float(np.std(values, ddof=1)) / len(values) ** 0.5
+    return mean, float(t.ppf(0.975, len(values) - 1)) * spread

@@ -52,8 +52,6 @@ _JOB_FIELDS = ["name", "model", "gpus", "iterations", "arrival", "jitter"]
 _OBSERVED_FIELDS = ["start", "took", "placement"]
 _MODEL_FIELDS = ["compute", "size", "flows", "step", "noise"]
 _GENERATE_FIELDS = ["jobs", "load", "models", "gpus", "hours", "jitter"]
-ASSUMED = {"topology", "uplink", "queue", "iteration"}
-"""Inputs that an import may have had to assume."""
 COUNT = whole(1)
 LEAST_COMPUTE = 0.02
 """Share of an iteration that a model computes at least where that follows from the iteration."""
@@ -135,27 +133,19 @@ def _without_jobs(top: Section, given: int | None) -> Workload:
     section = top.section("cluster", FIELDS)
     seed = top.get("seed", COUNT, 1) if given is None else given
     topology = regular(seed=seed) if section is None else read_topology(section, seed)
-    placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
-    inputs = top.get("inputs", _read_texts, tuple[str, ...]())
-    assumed = top.get("assumed", _read_assumed, tuple[str, ...]())
-    origin_s = top.get("origin", positive, 0.0)
     return Workload(
-        *(topology, (placeholder,), seed),
-        inputs=inputs,
-        origin_s=origin_s,
-        assumed=assumed,
+        topology,
+        (ClusterJob("none", Model("none", 1.0, 0), 1, 1),),
+        seed,
+        inputs=top.get("inputs", _read_texts, ()),
+        origin_s=top.get("origin", positive, 0.0),
+        assumed=top.get("assumed", _read_texts, ()),
     )
 
 
 def _read_texts(value: object) -> tuple[str, ...]:
     if not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
         raise UsageError("must be a list of sentences.")
-    return tuple(value)
-
-
-def _read_assumed(value: object) -> tuple[str, ...]:
-    if not (isinstance(value, list) and set(value) <= ASSUMED):
-        raise UsageError(f"must be a list of {', '.join(sorted(ASSUMED))}.")
     return tuple(value)
 
 
@@ -190,13 +180,13 @@ def _read_jobs(
         name = section.get("name", str, f"job-{len(jobs) + 1}")
         with section.complaints("model"):
             model = require_model(section.get("model", str), models)
-        arrival_s = section.get("arrival", duration, 0.0)
+        arrival_s = section.get("arrival", parse_seconds, 0.0)
         if jobs and arrival_s < jobs[-1].arrival_s:
             raise section.error("is earlier than the job before it; put jobs in order.", "arrival")
         if name in names:
             raise section.error(f"another job is called {name!r} already.", "name")
         names.add(name)
-        took_s = section.get("took", lambda value: positive(duration(value)), None)
+        took_s = section.get("took", lambda value: positive(parse_seconds(value)), None)
         known = took_s is None or "iterations" in set(section)
         job = ClusterJob(
             name,
@@ -206,7 +196,7 @@ def _read_jobs(
             arrival_s,
             section.get("jitter", parse_fraction, 0.0),
             seed * SEEDS + len(jobs),
-            section.get("start", duration, None),
+            section.get("start", parse_seconds, None),
             took_s,
             _read_placement(section, topology),
             not known,
@@ -254,11 +244,3 @@ def _number(section: Section, key: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,5}", key):
         raise section.error("must be a number of GPUs.", key)
     return int(key)
-
-
-def duration(value: object) -> float:
-    """Seconds from `340ms`, `20min`, `3h`, `2d`."""
-    match = re.fullmatch(r"\s*([0-9.]+)\s*(h|d)\s*", str(value))
-    if match is None:
-        return parse_seconds(value)
-    return parse_seconds(f"{match[1]}s") * (3600 if match[2] == "h" else 86_400)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -47,8 +47,8 @@ class Losses:
     def __init__(self) -> None:
         self.by_pair: dict[tuple[int, int, int], float] = defaultdict(float)
 
-    def note(self, engine: FlowSimulator, runs: Mapping[int, _Run], gpus: Sequence[int]) -> None:
-        """Add what was lost since the last time; gpus: of each job."""
+    def note(self, engine: FlowSimulator, runs: Mapping[int, _Run], workload: Workload) -> None:
+        """Add what was lost since the last time."""
         sends: dict[int, dict[int, float]] = defaultdict(dict)
         for number, run in runs.items():
             for link, times in run.own.crossings.items():
@@ -57,7 +57,7 @@ class Losses:
             lost_s = engine.lost(run.engine, run.own)
             for link, seconds in lost_s.items():
                 others = {other: sent for other, sent in sends[link].items() if other != number}
-                more_s = (seconds - run.lost_s.get(link, 0.0)) * gpus[number]
+                more_s = (seconds - run.lost_s.get(link, 0.0)) * workload.jobs[number].gpus
                 for other, sent in others.items() if more_s > 0 else ():
                     self.by_pair[link >> 1, number, other] += more_s * sent / sum(others.values())
             run.lost_s = lost_s
@@ -93,7 +93,6 @@ class ClusterSimulator:
     ) -> None:
         self._needs = needs
         self._losses = losses
-        self._gpus = [job.gpus for job in workload.jobs]
         self._held: list[int] = []
         self._workload, self._policy, self._treatment = workload, policy, treatment
         self._topology = workload.topology
@@ -105,7 +104,6 @@ class ClusterSimulator:
         self._waiting: dict[int, JobState] = {}
         self._running: dict[int, JobState] = {}
         self._runs: dict[int, _Run] = {}
-        self._by_engine: dict[int, int] = {}
         self._tallies: dict[int, _Tally] = {}
         self._now_s = 0.0
         self._outcome = Outcome(
@@ -126,9 +124,9 @@ class ClusterSimulator:
             done = self._engine.run(until_s)
             self._now_s = self._engine.now
             if self._losses is not None:
-                self._losses.note(self._engine, self._runs, self._gpus)
+                self._losses.note(self._engine, self._runs, self._workload)
             if done is not None:
-                self._end(self._by_engine[done])
+                self._end(next(n for n, run in self._runs.items() if run.engine == done))
             elif until_s == _LAST_S:
                 raise MltcpError(
                     f"The policy {self._policy.name} leaves"
@@ -234,7 +232,6 @@ class ClusterSimulator:
             )
         )
         self._runs[number] = _Run(engine, iteration, iterations, own)
-        self._by_engine[engine] = number
         self._running[number] = state
 
     def _stop(self, number: int) -> None:
@@ -242,7 +239,6 @@ class ClusterSimulator:
         state, run = self._running.pop(number), self._runs.pop(number)
         stats = self._engine.stats(run.engine)
         self._engine.remove(run.engine)
-        del self._by_engine[run.engine]
         tally, held_s = self._tallies[number], self._now_s - state.started_s
         state.progress += (1 - state.progress) * stats.done / run.iterations
         tally.running_s += held_s

@@ -14,9 +14,6 @@ from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.workload import Workload
 
-RETRIES = 3
-"""Of a run whose worker died, by Ray."""
-
 
 @dataclass(frozen=True)
 class Task:
@@ -47,7 +44,7 @@ def sweep(tasks: Sequence[Task], address: str | None = None) -> Iterator[tuple[i
         ignore_reinit_error=True,
         log_to_driver=False,
     )
-    remote = ray.remote(max_retries=RETRIES)(perform)
+    remote = ray.remote(perform)
     try:
         under_way = {remote.remote(task): place for place, task in enumerate(tasks)}
         while under_way:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mltcp_tools.base.columns import Column, render
 from mltcp_tools.base.units import format_seconds
-from mltcp_tools.clusters.intervals import interval
+from mltcp_tools.clusters.outcome import interval
 from mltcp_tools.clusters.rules import UNTOLD
 
 
@@ -108,23 +108,6 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
             time = effect(each["completion"], each["half"])
             saved.append([name, each["rival"], time, effect(each["slo"], each["slo_half"])])
     return "\n".join([*parts, table(saved)])
-
-
-def render_learned(rows: Sequence[Mapping[str, Any]], error: float, guess: float) -> str:
-    """A line for each policy; then whether trainings differ significantly from their rivals.
-    error, guess: of the interference model, see there."""
-    lines = [["policy", "completion", "p99", "slow-down"]]
-    said = f"\nInterference model: slow-downs are off by {error:.3f} (their mean by {guess:.3f}).\n"
-    for row in rows:
-        times = long(row["completion_s"]), long(row["p99_s"])
-        lines.append([row["policy"], *times, f"{row['slowdown']:.3f}"])
-        for rival, (mean, half) in row["saved"].items():
-            told = "not significantly different from"
-            if abs(mean) > half:
-                told = f"significantly {'better' if mean > 0 else 'worse'} than"
-            limits = f"95 % CI {100 * (mean - half):+.1f} to {100 * (mean + half):+.1f}"
-            said += f"{row['policy']}: {told} {rival}; {100 * mean:+.1f} % saved ({limits}).\n"
-    return table(lines) + said
 
 
 def two_digits(number: float) -> str:

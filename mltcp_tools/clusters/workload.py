@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -58,7 +58,7 @@ class Workload:
 
     fitted: models whose computing time nobody gave, and follows from observed iterations. inputs:
     sentences on where it is from. origin_s: time 0 in an observed cluster's own time. assumed: what
-    nobody said, of ASSUMED.
+    nobody said: topology, uplink, queue or iteration.
     """
 
     topology: Topology
@@ -89,18 +89,6 @@ class Workload:
         jobs = (replace(job, seed=seed * SEEDS + n) for n, job in enumerate(self.jobs))
         topology = replace(self.topology, seed=seed)
         return replace(self, topology=topology, jobs=tuple(jobs), seed=seed)
-
-    def shorter(self, factor: float) -> Workload:
-        """The same with jobs, and the times between them, shorter by the factor."""
-        jobs = (
-            replace(
-                job,
-                arrival_s=job.arrival_s / factor,
-                iterations=max(1, round(job.iterations / factor)),
-            )
-            for job in self.jobs
-        )
-        return replace(self, jobs=tuple(jobs))
 
 
 def servers_of(job: ClusterJob, gpus: int) -> int:
@@ -135,13 +123,20 @@ def sending_s(model: Model, allocation: Mapping[int, int], topology: Topology) -
 
 def first_servers(gpus: int, topology: Topology) -> dict[int, int]:
     """So many GPUs of the first servers."""
-    allocation: dict[int, int] = {}
-    for server, most in enumerate(topology.gpus_of.tolist()):
+    return take(topology.gpus_of, range(topology.servers), gpus)
+
+
+def take(free: npt.NDArray[np.int64], servers: Iterable[int], gpus: int) -> dict[int, int]:
+    """So many GPUs of the servers in this order."""
+    taken: dict[int, int] = {}
+    for server in servers:
         if gpus <= 0:
             break
-        allocation[server] = min(gpus, most)
-        gpus -= most
-    return allocation
+        have = min(int(free[server]), gpus)
+        if have > 0:
+            taken[int(server)] = have
+            gpus -= have
+    return taken
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,9 @@
 /* The first whole nanosecond, at least one from now, at which so many bytes are sent. */
 static uint64_t after(uint64_t now, double bytes, double rate)
 {
-	double wait = bytes / rate;
-	uint64_t whole;
+	double wait = fmax(1, ceil(bytes / rate));
 
-	if (!(wait < 0x1p52))
-		return wait < 0x1p62 ? now + (uint64_t)wait : NEVER;
-	whole = (uint64_t)wait;
-	whole += (double)whole < wait;
-	return now + (whole ? whole : 1);
+	return wait < 0x1p62 ? now + (uint64_t)wait : NEVER;
 }
 
 /* When a job that sends is done, or where others are near, when its weight changes. */
@@ -41,15 +36,11 @@ static uint64_t next_event(const struct flow *flow, const struct job *job, bool 
 static bool settle(struct job *job, uint64_t now)
 {
 	double took = (double)(now - job->updated), exact = job->rate * took;
-	uint64_t sent = exact < 0x1p62 ? (uint64_t)exact : NEVER;
-	bool all;
+	uint64_t sent = exact < 0x1p62 ? (uint64_t)llround(exact) : NEVER;
+	bool all = sent >= job->left;
 
 	if (job->full != NONE)
 		job->crossings[job->full].lost_ns += took * (1 - job->rate / job->lone);
-	/* To the nearest whole number, as llround() does, which takes longer. */
-	if (exact < 0x1p52)
-		sent += exact - (double)sent >= 0.5;
-	all = sent >= job->left;
 	job->left = all ? 1 : job->left - sent;
 	job->updated = now;
 	return all;

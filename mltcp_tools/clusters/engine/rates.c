@@ -102,22 +102,23 @@ void rates_find_chain(struct flow *flow, uint32_t number)
 	}
 }
 
-/* For so many jobs, and so many crossings. */
-static struct scratch *make_room(struct scratch *scratch, uint32_t needed)
+/* For so many users and crossings. */
+static void make_room(struct flow *flow, uint32_t needed)
 {
-	if (needed > scratch->room) {
-		scratch->room = 2 * needed;
-		RESIZE(scratch->first, scratch->room);
-		RESIZE(scratch->asked, scratch->room);
-		RESIZE(scratch->on, scratch->room);
-		RESIZE(scratch->open, scratch->room);
-		RESIZE(scratch->most, scratch->room);
-		RESIZE(scratch->weight, scratch->room);
-		RESIZE(scratch->share, scratch->room);
-		RESIZE(scratch->crossings, scratch->room);
-		RESIZE(scratch->links, scratch->room);
-	}
-	return scratch;
+	struct filling *filling = &flow->filling;
+
+	if (needed <= flow->room)
+		return;
+	flow->room = 2 * needed;
+	RESIZE(filling->first, flow->room);
+	RESIZE(filling->asked, flow->room);
+	RESIZE(filling->on, flow->room);
+	RESIZE(filling->open, flow->room);
+	RESIZE(filling->most, flow->room);
+	RESIZE(filling->weight, flow->room);
+	RESIZE(filling->share, flow->room);
+	RESIZE(filling->crossings, flow->room);
+	RESIZE(filling->links, flow->room);
 }
 
 /*
@@ -140,48 +141,38 @@ static double carries(const struct flow *flow, const struct link *link)
 static void fill_chain(struct flow *flow)
 {
 	const struct list *chain = &flow->chain;
-	uint32_t links = 0, crossings = 0, total = chain->count + 1;
-	struct scratch *scratch;
+	struct filling *filling = &flow->filling;
+	uint32_t crossings = 0, total = chain->count + 1;
 
 	for (uint32_t i = 0; i < chain->count; i++)
 		total += flow->jobs[chain->items[i]].shorts.count;
-	scratch = make_room(&flow->scratch, total);
+	make_room(flow, total);
 	flow->mark++;
+	filling->link_count = 0;
+	filling->open_count = chain->count;
 	for (uint32_t i = 0; i < chain->count; i++) {
 		const struct job *job = &flow->jobs[chain->items[i]];
 
-		scratch->first[i] = crossings;
-		scratch->open[i] = i;
-		scratch->most[i] = job->lone;
-		scratch->weight[i] = job->weight;
+		filling->first[i] = crossings;
+		filling->open[i] = i;
+		filling->most[i] = job->lone;
+		filling->weight[i] = job->weight;
 		for (uint32_t k = 0; k < job->shorts.count; k++) {
 			const struct crossing *crossing = &job->crossings[job->shorts.items[k]];
 			struct link *link = &flow->links[crossing->link];
 
 			if (link->mark != flow->mark) {
 				link->mark = flow->mark;
-				link->place = links;
-				scratch->links[links++] =
+				link->place = filling->link_count++;
+				filling->links[link->place] =
 					(struct filling_link){.left = carries(flow, link)};
 			}
-			scratch->crossings[crossings++] =
+			filling->crossings[crossings++] =
 				(struct filling_crossing){crossing->times, link->place};
 		}
 	}
-	scratch->first[chain->count] = crossings;
-	fill(&(struct filling){
-		.first = scratch->first,
-		.crossings = scratch->crossings,
-		.most = scratch->most,
-		.weight = scratch->weight,
-		.share = scratch->share,
-		.links = scratch->links,
-		.link_count = links,
-		.asked = scratch->asked,
-		.on = scratch->on,
-		.open = scratch->open,
-		.open_count = chain->count,
-	});
+	filling->first[chain->count] = crossings;
+	fill(filling);
 }
 
 /* Of the job's links that are short the one with least left, if it slows the job. */
@@ -194,7 +185,7 @@ static uint32_t full_crossing(const struct flow *flow, const struct job *job)
 		return NONE;
 	for (uint32_t k = 0; k < job->shorts.count; k++) {
 		const struct link *link = &flow->links[job->crossings[job->shorts.items[k]].link];
-		double left = flow->scratch.links[link->place].left / link->rate;
+		double left = flow->filling.links[link->place].left / link->rate;
 
 		if (left < least - 1e-9) {
 			least = left;
@@ -213,17 +204,17 @@ void rates_share(struct flow *flow)
 	for (uint32_t i = 0; i < chain->count; i++) {
 		struct job *job = &flow->jobs[chain->items[i]];
 
-		job->rate = chain->count > 1 ? flow->scratch.share[i] : job->lone;
+		job->rate = chain->count > 1 ? flow->filling.share[i] : job->lone;
 		job->full = full_crossing(flow, job);
 	}
 }
 
 void rates_free(struct flow *flow)
 {
-	struct scratch *scratch = &flow->scratch;
+	struct filling *filling = &flow->filling;
 	void *arrays[] = {
-		scratch->first,	 scratch->asked, scratch->on,	     scratch->open,  scratch->most,
-		scratch->weight, scratch->share, scratch->crossings, scratch->links,
+		filling->first,	 filling->asked, filling->on,	     filling->open,  filling->most,
+		filling->weight, filling->share, filling->crossings, filling->links,
 	};
 
 	for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)

@@ -58,14 +58,6 @@ struct link {
 	uint32_t place; /* at that mark: its place among those that are filled */
 };
 
-/* What is handed to filling.c. */
-struct scratch {
-	uint32_t room, *first, *asked, *on, *open;
-	double *most, *weight, *share;
-	struct filling_crossing *crossings;
-	struct filling_link *links;
-};
-
 struct flow {
 	struct flow_rule rule;
 	double *weights; /* of each level */
@@ -77,7 +69,8 @@ struct flow {
 	struct list free_jobs;
 	struct list chain, near; /* jobs that short links join; those that one of them slowed */
 	struct list ended; /* jobs that are done and not yet told */
-	struct scratch scratch;
+	struct filling filling; /* of the chain, with room for so many users and crossings */
+	uint32_t room;
 	uint64_t now, mark;
 	uint64_t fills; /* how many there were */
 };

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +15,10 @@ from mltcp_tools.clusters.fapes.inference import (
     Predictive,
     Request,
     Scaler,
-    Served,
-    Service,
     serve,
     tuned,
 )
-from mltcp_tools.clusters.intervals import interval
-from mltcp_tools.clusters.outcome import Outcome
+from mltcp_tools.clusters.outcome import interval
 from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
@@ -29,34 +27,12 @@ from mltcp_tools.clusters.workload import Workload
 VARIANTS = ("static-elastic", "fapes-kpa", "fapes-fixed", "fapes")
 
 
-@dataclass(frozen=True)
-class Result:
-    """A variant: its training outcome and what its requests waited."""
-
-    variant: str
-    training: Outcome
-    served: Served
-
-    def summary(self) -> dict[str, float | str | int]:
-        """Times in seconds."""
-        return {
-            "variant": self.variant,
-            **{k: v for k, v in self.training.summary().items() if k != "policy"},
-            "slo_attainment": self.served.slo_attainment,
-            "wait_p99_s": float(np.percentile(self.served.waits_s, 99)),
-            "inference_gpus_mean": float(np.mean(self.served.replicas)),
-            "batch_mean": float(np.mean([job.batch for job in self.training.jobs])),
-            "learning_rate_mean": float(np.mean([job.learning_rate for job in self.training.jobs])),
-        }
-
-
 def compare(
     workload: Workload,
     requests: Sequence[Request],
-    service: Service,
     inference_servers: int,
-) -> list[Result]:
-    """All variants; each rival lacks a part of `fapes`.
+) -> list[dict[str, Any]]:
+    """Summaries of all VARIANTS, times in seconds; each rival lacks a part of `fapes`.
 
     fapes: training may have all but one server that inference doesn't need, by prediction, and the
     reverse. fapes-kpa: a tuned KPA (`tuned`) instead of prediction. fapes-fixed: jobs keep the
@@ -69,15 +45,13 @@ def compare(
         )
     own = inference_servers * topology.gpus
     wide = topology.total_gpus - topology.gpus
-    mean_s = float(np.mean([service.seconds(each) for each in requests]))
+    mean_s = float(np.mean([each.service_s for each in requests]))
     scalers: dict[str, tuple[Scaler, int]] = {
         "static-elastic": (Kpa(), own),
-        "fapes-kpa": (tuned(requests, service, wide), wide),
+        "fapes-kpa": (tuned(requests, wide), wide),
         "fapes": (Predictive(mean_s), wide),
     }
-    served = {
-        name: serve(requests, scaler, service, limit) for name, (scaler, limit) in scalers.items()
-    }
+    served = {name: serve(requests, scaler, limit) for name, (scaler, limit) in scalers.items()}
     served["fapes-fixed"] = served["fapes"]
     results = []
     for variant in VARIANTS:
@@ -90,7 +64,17 @@ def compare(
             treatment("mltcp"),
             needs=needs,
         ).run()
-        results.append(Result(variant, outcome, served[variant]))
+        results.append(
+            {"variant": variant}
+            | {name: each for name, each in outcome.summary().items() if name != "policy"}
+            | {
+                "slo_attainment": served[variant].slo_attainment,
+                "wait_p99_s": float(np.percentile(served[variant].waits_s, 99)),
+                "inference_gpus_mean": float(np.mean(served[variant].replicas)),
+                "batch_mean": float(np.mean([job.batch for job in outcome.jobs])),
+                "learning_rate_mean": float(np.mean([job.learning_rate for job in outcome.jobs])),
+            }
+        )
     return results
 
 
@@ -100,29 +84,18 @@ def _fixed(workload: Workload) -> Workload:
     return replace(workload, jobs=tuple(jobs))
 
 
-@dataclass(frozen=True)
-class Saved:
-    """The share of a rival's mean completion time that FaPES saves, with half of its 95 % interval
-    over draws (NaN for one), and the share of requests that meet their objective in addition."""
-
-    rival: str
-    completion: float
-    half: float
-    slo: float
-    slo_half: float
-
-
-def saved(draws: Sequence[Sequence[Result]]) -> list[Saved]:
-    """FaPES against each rival; each draw has all variants."""
-    variants = [{each.variant: each for each in draw} for draw in draws]
+def saved(draws: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """FaPES against each rival, in mean over draws of all VARIANTS: the share of the rival's mean
+    completion time that it saves (`completion`), and the share of requests that meet their
+    objective in addition (`slo`), each with half of its 95 % interval."""
     found = []
-    for rival in VARIANTS[:-1]:
-        pairs = [(draw["fapes"], draw[rival]) for draw in variants]
-        time = interval([1 - _completion_s(own) / _completion_s(other) for own, other in pairs])
-        slo = interval([a.served.slo_attainment - b.served.slo_attainment for a, b in pairs])
-        found.append(Saved(rival, *time, *slo))
+    for number, rival in enumerate(VARIANTS[:-1]):
+        pairs = [(draw[-1], draw[number]) for draw in draws]
+        name = "completion_mean_s"
+        time, half = interval([1 - own[name] / other[name] for own, other in pairs])
+        name = "slo_attainment"
+        slo, slo_half = interval([own[name] - other[name] for own, other in pairs])
+        found.append(
+            {"rival": rival, "completion": time, "half": half, "slo": slo, "slo_half": slo_half}
+        )
     return found
-
-
-def _completion_s(result: Result) -> float:
-    return float(result.training.summary()["completion_mean_s"])

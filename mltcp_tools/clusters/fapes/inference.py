@@ -12,7 +12,6 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,27 +36,10 @@ class Request:
     context: int
     generated: int
 
-
-@dataclass(frozen=True)
-class Service:
-    """Seconds that a GPU is busy: for a token of context, a generated one, and for a request."""
-
-    context_s: float = 0.0002
-    generated_s: float = 0.02
-    base_s: float = 0.02
-
-    def seconds(self, request: Request) -> float:
-        """Service time of the request."""
-        return self.base_s + self.context_s * request.context + self.generated_s * request.generated
-
-
-class Scaler(Protocol):
-    """Says how many replicas there should be, every TICK_S."""
-
-    def wanted(self, now_s: float, concurrency: float, arrived: int, replicas: int) -> int:
-        """concurrency: requests in service or waiting, mean since the last tick; arrived: since
-        then; replicas: those that are ready."""
-        ...
+    @property
+    def service_s(self) -> float:
+        """Seconds for which it keeps a slot busy: for each token, and for a request."""
+        return 0.02 + 0.0002 * self.context + 0.02 * self.generated
 
 
 class Kpa:
@@ -76,7 +58,8 @@ class Kpa:
         self._most = 0
 
     def wanted(self, now_s: float, concurrency: float, arrived: int, replicas: int) -> int:
-        """See Scaler."""
+        """Number of replicas that there should be, asked every TICK_S. concurrency: requests in
+        service or waiting, mean since the last tick; arrived: since then; replicas: ready ones."""
         self._stable.append(concurrency)
         self._panic.append(concurrency)
         stable = math.ceil(float(np.mean(self._stable)) / self._target)
@@ -91,15 +74,15 @@ class Kpa:
         return max(1, stable, math.ceil(replicas / 2))
 
 
-def tuned(requests: Sequence[Request], service: Service, limit: int) -> Kpa:
+def tuned(requests: Sequence[Request], limit: int) -> Kpa:
     """KPA with the utilisation and window that meet the most objectives of the requests' first
     tenth with no more servers than prediction has there: what an operator would try."""
     first = requests[: max(1, len(requests) // 10)]
-    mean_s = float(np.mean([service.seconds(each) for each in first]))
-    most = float(np.mean(serve(first, Predictive(mean_s), service, limit).replicas or [1]))
+    mean_s = float(np.mean([each.service_s for each in first]))
+    most = float(np.mean(serve(first, Predictive(mean_s), limit).replicas or [1]))
 
     def score(ways: tuple[float, float]) -> tuple[bool, float, float]:
-        served = serve(first, Kpa(stable_s=ways[1], utilisation=ways[0]), service, limit)
+        served = serve(first, Kpa(stable_s=ways[1], utilisation=ways[0]), limit)
         mean = float(np.mean(served.replicas or [1]))
         return mean <= most * 1.02, served.slo_attainment, -mean
 
@@ -127,7 +110,7 @@ class Predictive:
         self._wishes: deque[int] = deque(maxlen=int(self.HOLD_S / TICK_S))
 
     def wanted(self, now_s: float, concurrency: float, arrived: int, replicas: int) -> int:
-        """See Scaler."""
+        """See Kpa."""
         self._counts.append(arrived)
         rate = sum(self._counts) / (len(self._counts) * TICK_S)
         before = self._level
@@ -139,6 +122,9 @@ class Predictive:
         kpa = self._kpa.wanted(now_s, concurrency, arrived, replicas)
         self._wishes.append(max(math.ceil(room / SLOTS), kpa))
         return max(self._wishes)
+
+
+Scaler = Kpa | Predictive
 
 
 @dataclass
@@ -163,7 +149,7 @@ class Served:
                 before = servers
 
 
-def serve(requests: Sequence[Request], scaler: Scaler, service: Service, limit: int) -> Served:
+def serve(requests: Sequence[Request], scaler: Scaler, limit: int) -> Served:
     """Serve the requests with as many replicas as the scaler wants, at most `limit`."""
     first = max(1, min(limit, 2))
     free = [(0.0, number) for number in range(first * SLOTS)]  # slots by when they are free
@@ -194,7 +180,7 @@ def serve(requests: Sequence[Request], scaler: Scaler, service: Service, limit: 
         area, at_s = _leave(ending, area, at_s, request.arrival_s)
         free_s, slot = heapq.heappop(free)
         start_s = max(free_s, request.arrival_s)
-        end_s = start_s + service.seconds(request)
+        end_s = start_s + request.service_s
         waits[number] = start_s - request.arrival_s
         heapq.heappush(free, (end_s, slot))
         heapq.heappush(ending, end_s)

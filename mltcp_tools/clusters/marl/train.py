@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Training the schedulers, and what they save of their rivals' completion times.
+"""Training the schedulers, and runs that judge them.
 
 They begin as `fifo`, and learn from rewards where to deviate, by PPO with one critic for all
 (MAPPO, Yu et al. 2022). The networks that did best on validation workloads are kept.
@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.intervals import interval
-from mltcp_tools.clusters.marl.agents import Agents, Graph, Marl, Predicted, Step
+from mltcp_tools.clusters.marl.agents import Agents, Graph, Marl, Step
 from mltcp_tools.clusters.marl.interference import TREATMENT, Interference, fit
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import treatment
@@ -34,12 +31,6 @@ VALIDATION, HELD_OUT = 1_000_000, 2_000_000
 smaller ones."""
 VALIDATED, EVERY = 8, 10
 """Number of the former, and the rounds between two looks at them."""
-RIVALS = ("fifo", "predicted")
-_SHOWN = {
-    "completion_s": "completion_mean_s",
-    "p99_s": "completion_p99_s",
-    "slowdown": "slowdown_mean",
-}
 
 Draw = Callable[[int], Workload]
 """Seed -> workload."""
@@ -127,26 +118,9 @@ def improve(
 
 
 def evaluate(draw: Draw, count: int, agents: Agents, known: Interference) -> list[dict[str, Any]]:
-    """A row for each of RIVALS and for `marl`, on the same `count` held-out workloads: the means of
-    `completion_s`, `p99_s` and `slowdown`; `saved`, by rival, the share of its completion times
-    that `marl` saves, and half of its 95 % interval over workloads."""
+    """Summaries of runs of the same `count` held-out workloads, under `fifo` and then `marl`."""
     workloads = [draw(HELD_OUT + each) for each in range(count)]
-    drivers: dict[str, Callable[[Workload], Policy]] = {
-        "fifo": lambda workload: policy("fifo"),
-        "predicted": partial(Predicted, agents, known),
-        "marl": partial(Marl, agents, known),
-    }
-    runs = {
-        name: pd.DataFrame([run(each, driver(each)) for each in workloads])
-        for name, driver in drivers.items()
-    }
-    rows = []
-    for name, own in runs.items():
-        row: dict[str, Any] = {"policy": name, "saved": {}}
-        for key, field in _SHOWN.items():
-            row[key] = float(own[field].mean())
-        for rival in () if name in RIVALS else RIVALS:
-            shares = 1 - own.completion_mean_s / runs[rival].completion_mean_s
-            row["saved"][rival] = interval(shares.to_list())
-        rows.append(row)
-    return rows
+    return [
+        *(run(each, policy("fifo")) for each in workloads),
+        *(run(each, Marl(agents, known, each)) for each in workloads),
+    ]

@@ -9,11 +9,11 @@ one switch, is another sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mltcp_tools.clusters.intervals import interval
+from mltcp_tools.clusters.outcome import interval
 from mltcp_tools.clusters.own.facts import facts
 from mltcp_tools.clusters.own.replay import by_start, plausible, shortened, simulated
 from mltcp_tools.clusters.rules import UNTOLD
@@ -71,40 +71,36 @@ def ask(
     said: Callable[[str], None] = lambda question: None,
 ) -> list[Answer]:
     """All answers. error: of predictions on this cluster, None where nothing says."""
-    known, answers = facts(workload), []
+    known = facts(workload)
     stays = "replay" if any(job.placement for job in workload.jobs) else "fifo"
     short = [shortened(by_start(each)) for each in plausible(workload)]
     ways = [[each.drawn(seed) for seed in range(1, draws + 1)] for each in short]
     held_s = [[_held_s(each, stays) for each in way] for way in ways]
+    told, untold = error is not None, max(UNTOLD, error or 0.0)
 
-    def saved(factor: float, policy: str) -> Iterator[tuple[float, float]]:
-        """Mean and half an interval of each way, with uplinks `factor` times as fast."""
-        for way, before_s in zip(ways, held_s, strict=True):
-            after_s = (
-                _held_s(replace(each, topology=widened(each.topology, factor)), policy)
-                for each in way
-            )
-            yield interval([1 - a / b for a, b in zip(after_s, before_s, strict=True)])
-
-    for question, change, most, reason, factor, policy in (
-        (
-            *("Place jobs better?", "below one leaf, or on idle uplinks"),
-            *(known.several_network, _unmoved(workload), 1.0, "fifo"),
-        ),
-        (
-            *("More uplinks?", "twice the rate between switches"),
-            *(known.leaves_network, _unwidened(workload), 2.0, stays),
-        ),
-    ):
+    def answer(
+        question: str, change: str, most: float, reason: str, factor: float, policy: str
+    ) -> Answer:
+        """The same jobs under the policy, with uplinks `factor` times as fast."""
         said(question)
-        mean, half = (None if reason.startswith("not known") else 0.0), 0.0
-        if not reason:
-            found = [*saved(factor, policy)]
-            mean = found[0][0]
-            half = max(abs(other - mean) + own for other, own in found)
-        told, untold = error is not None, max(UNTOLD, error or 0.0)
-        answers.append(Answer(question, change, mean, half, untold, most, told, reason))
-    return answers
+        if reason:
+            none = None if reason.startswith("not known") else 0.0
+            return Answer(question, change, none, 0.0, untold, most, told, reason)
+        found = []
+        for way, before_s in zip(ways, held_s, strict=True):
+            wide = [replace(each, topology=widened(each.topology, factor)) for each in way]
+            after_s = [_held_s(each, policy) for each in wide]
+            found.append(interval([1 - a / b for a, b in zip(after_s, before_s, strict=True)]))
+        mean = found[0][0]
+        half = max(abs(other - mean) + own for other, own in found)
+        return Answer(question, change, mean, half, untold, most, told)
+
+    moved, wider = "below one leaf, or on idle uplinks", "twice the rate between switches"
+    most = known["several_network"], known["leaves_network"]
+    return [
+        answer("Place jobs better?", moved, most[0], _unmoved(workload), 1.0, "fifo"),
+        answer("More uplinks?", wider, most[1], _unwidened(workload), 2.0, stays),
+    ]
 
 
 def _unmoved(workload: Workload) -> str:

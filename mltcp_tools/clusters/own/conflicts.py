@@ -24,8 +24,8 @@ import numpy as np
 
 from mltcp_tools.base.units import format_seconds
 from mltcp_tools.clusters.engine.library import Iteration
-from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.models import Allocation, iteration_of
+from mltcp_tools.clusters.outcome import interval
 from mltcp_tools.clusters.own.replay import BASE, by_start, shortened
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.policies.placing import fitting, shape
@@ -45,6 +45,8 @@ _PACKET_RUNS = 4
 _ITERATIONS = 24
 _SETTLED = 8
 """Iterations before which MLTCP may not have interleaved the jobs."""
+_Packets = tuple[str, float, tuple[int, ...]]
+"""An experiment of the packet simulator, its link's RTT in seconds, and the jobs' GPUs."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def _groups(lost: Mapping[tuple[int, int, int], float]) -> Iterator[list[int]]:
 
 def _conflict(
     workload: Workload, numbers: Sequence[int], lost: Mapping[tuple[int, int, int], float]
-) -> tuple[Conflict, str]:
+) -> tuple[Conflict, _Packets]:
     """The conflict of jobs, the last one last, and the experiment for MLTCP."""
     topology, jobs = workload.topology, [workload.jobs[number] for number in numbers]
     owns = [
@@ -230,7 +232,7 @@ def _apart(workload: Workload, number: int, others: Sequence[Iteration]) -> tupl
 
 def _experiment(
     topology: Topology, link: int, jobs: Sequence[ClusterJob], owns: Sequence[Iteration]
-) -> str:
+) -> _Packets:
     """The jobs with the link to themselves, both ways at once as rings send, as an experiment
     of the packet simulator."""
     rate_bps = topology.network.rates_bps[2 * link]
@@ -265,16 +267,16 @@ def _experiment(
         "seed": 1,
         "sysctls": {"net.ipv4.tcp_rto_min_us": str(max(1000, round(200_000 / factor)))},
     }
-    return json.dumps([document, topology.rtt_s, [job.gpus for job in jobs]])
+    return json.dumps(document), topology.rtt_s, tuple(job.gpus for job in jobs)
 
 
-def _by_packets(text: str) -> tuple[float, float]:
+def _by_packets(asked: _Packets) -> tuple[float, float]:
     """The share of the jobs' iteration time that MLTCP saves, and half of its 95 % interval."""
     from mltcp_tools.lab.experiments.reading import parse_experiment
     from mltcp_tools.lab.simulator.variants import SimulationSettings, simulate_variant
 
-    document, rtt_s, gpus = json.loads(text)
-    experiment = parse_experiment(json.dumps(document), "conflict")
+    text, rtt_s, gpus = asked
+    experiment = parse_experiment(text, "conflict")
 
     def times_s(variant: str, repetition: int) -> list[float]:
         done = simulate_variant(

@@ -26,10 +26,11 @@ import numpy.typing as npt
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import counted, format_rate
 from mltcp_tools.clusters.models import Model, iteration_of
-from mltcp_tools.clusters.own.entries import LoggedJob, text_of
+from mltcp_tools.clusters.own.entries import LoggedJob
 from mltcp_tools.clusters.own.importing import REST
 from mltcp_tools.clusters.own.logs import Log
 from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.lab.planning.reading import read_text
 
 _METRICS = {
     "node_network_transmit_bytes_total",
@@ -130,7 +131,7 @@ def _grown(samples: Floats) -> Floats:
 
 def read_counters(path: Path) -> Counters:
     """Counters of a file; a UsageError says what is missing."""
-    text = text_of(path)
+    text = read_text(path)
     series: dict[str, list[Floats]] = defaultdict(list)
     for labels, samples in _json(text, path):
         if _VIRTUAL.fullmatch(labels.get("device", "")):
@@ -139,7 +140,6 @@ def read_counters(path: Path) -> Counters:
         name = re.sub(r":[0-9]+$", "", name)
         values = np.array(sorted(samples), dtype=float).reshape(-1, 2)
         values = values[np.isfinite(values).all(axis=1)]
-        _require_counts(path, name, values[:, 1])
         series[name].append(values)
     if not series:
         raise UsageError(
@@ -147,17 +147,6 @@ def read_counters(path: Path) -> Counters:
             " Prometheus's /api/v1/query_range gives for the counter itself, without rate()."
         )
     return Counters(series)
-
-
-def _require_counts(path: Path, name: str, values: Floats) -> None:
-    """Raise a UsageError where samples aren't a counter's, which falls only when it restarts."""
-    falls = int((np.diff(values) < 0).sum())
-    if (values < 0).any() or falls > max(2, len(values) // 10):
-        raise UsageError(
-            f"{path}: samples of {name} are negative, or fall {falls} times, which a counter's"
-            " don't; write the counter itself, without rate(). A counter of 32 bits, which wraps,"
-            " can't be read."
-        )
 
 
 def _json(text: str, path: Path) -> Iterator[tuple[Mapping[str, str], list[tuple[float, float]]]]:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 from mltcp_tools.base.errors import UsageError
 
@@ -54,18 +53,6 @@ class LeftOutError(Exception):
 
 PARTS = LeftOutError("on parts of GPUs")
 Reader = Callable[[], LoggedJob]
-
-
-def text_of(path: Path) -> str:
-    """Text of a file in UTF-8, with or without the mark that spreadsheets write before it."""
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{path} can't be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise UsageError(
-            f"{path} isn't UTF-8 text; convert it, for example with `iconv -f latin1 -t utf-8`."
-        ) from None
 
 
 class Row:

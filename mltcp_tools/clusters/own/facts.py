@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,53 +13,16 @@ from mltcp_tools.clusters.text import long
 from mltcp_tools.clusters.workload import Workload, computing_s, servers_of
 
 
-@dataclass(frozen=True)
-class Facts:
-    """jobs, gpus, hours: how many jobs and GPUs there are, and for how long. gpu_hours: that jobs
+def facts(workload: Workload) -> dict[str, Any]:
+    """Facts of a workload of observed jobs; jobs without a duration don't count.
+
+    jobs, gpus, hours: how many jobs and GPUs there are, and for how long. gpu_hours: that jobs
     held. utilisation: their share of all. wait_mean_s, wait_median_s: from submission to start.
 
     Shares of gpu_hours: several: of jobs on several servers; leaves: of those on several leaves, or
     that may be; unplaced: of jobs whose nodes aren't known. several_network, leaves_network: of the
     time in which these don't compute. fitted: how long they compute follows from iterations.
     """
-
-    jobs: int
-    gpus: int
-    hours: float
-    gpu_hours: float
-    utilisation: float
-    wait_mean_s: float
-    wait_median_s: float
-    several: float
-    leaves: float
-    unplaced: float
-    several_network: float
-    leaves_network: float
-    fitted: bool
-
-    def sentences(self) -> list[str]:
-        """In words."""
-        found = [
-            f"{counted(self.jobs, 'job')} on {self.gpus} GPUs in {long(3600 * self.hours)}:"
-            f" {self.gpu_hours:,.1f} GPU hours held, a utilisation of {self.utilisation:.1%}."
-            f" Jobs waited {long(self.wait_mean_s)} in the mean, {long(self.wait_median_s)} in the"
-            " median.",
-            f"Jobs on several servers have {self.several:.1%} of these GPU hours, those on several"
-            f" leaves {self.leaves:.1%}.",
-            f"The network can save at most {self.several_network:.1%} of the GPU hours, uplinks at"
-            f" most {self.leaves_network:.1%}: the time in which those jobs don't compute"
-            + (", by computing times that follow from iterations." if self.fitted else "."),
-        ]
-        if self.unplaced:
-            found.append(
-                f"The log doesn't say where {self.unplaced:.1%} of the GPU hours were: jobs larger"
-                " than a server count as on several servers and leaves."
-            )
-        return found
-
-
-def facts(workload: Workload) -> Facts:
-    """Facts of a workload of observed jobs; jobs without a duration don't count."""
     topology = workload.topology
     jobs = [job for job in workload.jobs if job.took_s is not None]
     starts = np.array([job.arrival_s if job.start_s is None else job.start_s for job in jobs])
@@ -78,19 +42,40 @@ def facts(workload: Workload) -> Facts:
     idle = np.maximum(0.0, held - computes)
     networks = [float(idle[which].sum() / held.sum()) for which in (several, leaves)]
     shares = [float(held[which].sum() / held.sum()) for which in (several, leaves, unplaced)]
-    return Facts(
-        jobs=len(jobs),
-        gpus=topology.total_gpus,
-        hours=span_s / 3600,
-        gpu_hours=held.sum() / 3600,
-        utilisation=float(held.sum() / (topology.total_gpus * span_s)),
-        wait_mean_s=float((starts - arrivals).mean()),
-        wait_median_s=float(np.median(starts - arrivals)),
-        several=shares[0],
-        leaves=shares[1],
-        unplaced=shares[2],
-        several_network=networks[0],
-        leaves_network=networks[1],
+    return {
+        "jobs": len(jobs),
+        "gpus": topology.total_gpus,
+        "hours": span_s / 3600,
+        "gpu_hours": held.sum() / 3600,
+        "utilisation": float(held.sum() / (topology.total_gpus * span_s)),
+        "wait_mean_s": float((starts - arrivals).mean()),
+        "wait_median_s": float(np.median(starts - arrivals)),
+        "several": shares[0],
+        "leaves": shares[1],
+        "unplaced": shares[2],
+        "several_network": networks[0],
+        "leaves_network": networks[1],
         # Of an assumed iteration, too, counters measure the share of communication.
-        fitted=bool(workload.fitted) and "iteration" not in workload.assumed,
-    )
+        "fitted": bool(workload.fitted) and "iteration" not in workload.assumed,
+    }
+
+
+def sentences(found: Mapping[str, Any]) -> list[str]:
+    """Facts in words."""
+    said = [
+        f"{counted(found['jobs'], 'job')} on {found['gpus']} GPUs in {long(3600 * found['hours'])}:"
+        f" {found['gpu_hours']:,.1f} GPU hours held, a utilisation of {found['utilisation']:.1%}."
+        f" Jobs waited {long(found['wait_mean_s'])} in the mean, {long(found['wait_median_s'])} in"
+        " the median.",
+        f"Jobs on several servers have {found['several']:.1%} of these GPU hours, those on several"
+        f" leaves {found['leaves']:.1%}.",
+        f"The network can save at most {found['several_network']:.1%} of the GPU hours, uplinks at"
+        f" most {found['leaves_network']:.1%}: the time in which those jobs don't compute"
+        + (", by computing times that follow from iterations." if found["fitted"] else "."),
+    ]
+    if found["unplaced"]:
+        said.append(
+            f"The log doesn't say where {found['unplaced']:.1%} of the GPU hours were: jobs larger"
+            " than a server count as on several servers and leaves."
+        )
+    return said

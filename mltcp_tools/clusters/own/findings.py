@@ -16,8 +16,7 @@ from mltcp_tools.base.pages import templates
 from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.own.ask import Answer, ask
 from mltcp_tools.clusters.own.conflicts import Conflict, conflicts
-from mltcp_tools.clusters.own.facts import facts
-from mltcp_tools.clusters.own.logs import read_log
+from mltcp_tools.clusters.own.facts import facts, sentences
 from mltcp_tools.clusters.own.replay import OVERRUN, calibrated, compare, error, overrun, trust
 from mltcp_tools.clusters.reading import parse_workload
 from mltcp_tools.clusters.rules import UNTOLD
@@ -28,8 +27,6 @@ from mltcp_tools.lab.planning.reading import read_text
 
 _CALENDAR_S = 1e8
 """Larger times are seconds since 1970."""
-_LATE = 0.1
-"""A job that waits for a larger share of the log's time isn't beside those beside which it ran."""
 _ASSUMED = {
     "topology": "Nothing says which switches there are (--network): one switch is assumed.",
     "uplink": "Nothing says how fast uplinks are (--uplink): as fast as all servers below is"
@@ -55,63 +52,58 @@ class Section:
 
 
 def findings(
-    data: Path,
-    draws: int,
-    said: Callable[[str], None] = lambda what: None,
-    shown: Callable[[str], None] = lambda text: None,
+    data: Path, draws: int, said: Callable[[str], None] = lambda what: None
 ) -> tuple[list[Section], dict[str, Any]]:
     """All about the workload in a file, as sections and as a document. said: hears what is worked
-    out; shown: gets each section as text as soon as it is there."""
+    out."""
     workload, held_out = calibrated(_read(data))
-    found, sections = facts(workload), list[Section]()
-
-    def show(*parts: Any) -> None:
-        sections.append(Section(*parts))
-        shown(sections[-1].text())
-
-    show("Inputs", [], workload.inputs)
-    show("By arithmetic", [], found.sentences())
+    found = facts(workload)
     # Where an iteration is what a second of the job's time holds, its duration predicts itself.
     compared = compare(workload, held_out)
     times = overrun(compared)
     compared = compared[:0] if "iteration" in workload.assumed else compared
     notes, models = [*unsaid(workload), *_unexplained(compared)], trust(compared)
-    show(
-        *("How far to trust the rest", _trust_rows(models), notes),
-        "Predicted / observed: how long jobs ran, for jobs that nothing was fitted to.",
-    )
     known = times <= OVERRUN
     answers = ask(workload, error(compared), draws, said) if known else []
+    said("Conflicts")
+    worst = conflicts(workload) if known else []
     wrong = (
         f"Simulated, these jobs hold {times:.1f} times the GPU hours that they held: a link is"
         " faster than this file says (--rate, --uplink), or a model smaller or faster. Nothing is"
         " answered by such a simulation."
     )
-    show(
-        *("Two questions", _answer_rows(answers), [] if known else [wrong]),
-        "Savings are a share of the GPU hours that jobs hold. ± is the largest of the 95 % interval"
-        f" over draws, the model's error (of its rules against packets, {UNTOLD:.0%}), and the"
-        " error of the predictions above; an effect within it is not significant. Not simulated are"
-        " single packets, the network inside a server, and storage.",
-    )
-    said("Conflicts")
-    worst = conflicts(workload) if known else []
-    sentence = conflict_sentence(worst, found.gpu_hours) if known else "Not known; see above."
-    show(
-        *("The worst conflicts", conflict_rows(worst), [sentence]),
-        "GPU hours lost: for how much longer than alone the jobs sent because these links were"
-        " full, times their GPUs; in %, how much longer each job ran. Of small conflicts, only the"
-        " order of magnitude is known. Other servers: those that were free, by the log, as long as"
-        " the last job ran, and share no link with the others."
-        " Time shift: of the other jobs' bursts behind the first one's; a score (Cassini) below"
-        f" {FITS} means that no shift fits, no common period that their iterations don't repeat"
-        " together. MLTCP: change of the jobs' iteration time, simulated packet by packet on the"
-        " first of the links alone, with 95 % intervals.",
-    )
+    sentence = conflict_sentence(worst, found["gpu_hours"]) if known else "Not known; see above."
+    sections = [
+        Section("Inputs", [], workload.inputs),
+        Section("By arithmetic", [], sentences(found)),
+        Section(
+            *("How far to trust the rest", _trust_rows(models), notes),
+            "Predicted / observed: how long jobs ran, for jobs that nothing was fitted to.",
+        ),
+        Section(
+            *("Two questions", _answer_rows(answers), [] if known else [wrong]),
+            "Savings are a share of the GPU hours that jobs hold. ± is the largest of the 95 %"
+            " interval over draws, the model's error (of its rules against packets,"
+            f" {UNTOLD:.0%}), and the error of the predictions above; an effect within it is not"
+            " significant. Not simulated are single packets, the network inside a server, and"
+            " storage.",
+        ),
+        Section(
+            *("The worst conflicts", conflict_rows(worst), [sentence]),
+            "GPU hours lost: for how much longer than alone the jobs sent because these links were"
+            " full, times their GPUs; in %, how much longer each job ran. Of small conflicts, only"
+            " the order of magnitude is known. Other servers: those that were free, by the log, as"
+            " long as the last job ran, and share no link with the others. Time shift: of the"
+            " other jobs' bursts behind the first one's; a score (Cassini) below"
+            f" {FITS} means that no shift fits, no common period that their iterations don't"
+            " repeat together. MLTCP: change of the jobs' iteration time, simulated packet by"
+            " packet on the first of the links alone, with 95 % intervals.",
+        ),
+    ]
     return sections, {
         "schema": "mltcp-cluster-ask/7",
         "inputs": workload.inputs,
-        "facts": vars(found) | {"sentences": found.sentences()},
+        "facts": found | {"sentences": sentences(found)},
         "notes": notes if known else [*notes, wrong],
         "error": error(compared),
         "trust": models,
@@ -121,17 +113,11 @@ def findings(
 
 
 def _read(data: Path) -> Workload:
-    """The workload; a UsageError that says so where that is a log, or has no observed job."""
+    """The workload; a UsageError where it has no observed job."""
     try:
         workload = parse_workload(read_text(data), str(data))
     except UsageError as error:
-        try:
-            read_log(data)
-        except UsageError:
-            raise error from None
-        raise UsageError(
-            f"{data} is a log; `mltcp cluster import {data} -o data.yaml` converts it."
-        ) from None
+        raise UsageError(f"{error} Logs are converted by `mltcp cluster import` first.") from None
     if not workload.observed:
         raise UsageError(
             f"{data} has no job that was observed; make it with `mltcp cluster import`."
@@ -147,7 +133,7 @@ def page(data: str, version: str, sections: Sequence[Section]) -> str:
 
 def unsaid(workload: Workload) -> list[str]:
     """Sentences on what nobody said of the cluster and its models."""
-    return [_ASSUMED[each] for each in workload.assumed]
+    return [said for each, said in _ASSUMED.items() if each in workload.assumed]
 
 
 def _unexplained(compared: pd.DataFrame) -> list[str]:
@@ -157,12 +143,6 @@ def _unexplained(compared: pd.DataFrame) -> list[str]:
         said.append(
             f"Of {counted(guessed, 'job')} the log doesn't say how many iterations they had; their"
             " durations say nothing of this model."
-        )
-    if late := int((compared.waited_s > _LATE * compared.end_s.max()).sum()):
-        said.append(
-            f"{counted(late, 'job')} waited in the replay until GPUs were free that they had in"
-            " truth: the log has more of them in use at a time than the cluster, or jobs before"
-            " them are predicted to take too long."
         )
     if not compared.held_out.any():
         said.append(

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from mltcp_tools.base.document import read_section
+from mltcp_tools.base.document import Section, read_section
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.own.entries import LoggedJob
@@ -31,34 +31,43 @@ _ASKED = 20
 
 def models_of_table(path: Path) -> dict[str, Any]:
     """The section `models` of a YAML file, as a workload has it; names are text, as 007 is."""
-    text = read_text(path)
-    section = read_section(text, str(path), ["models"]).section("models", None)
-    if section is None:
-        raise UsageError(f"{path} has no section `models`.")
+    section, values = _section(path, "models")
     read_models(section)
-    return dict(zip(section, yaml.safe_load(text)["models"].values(), strict=True))
+    return dict(zip(section, values.values(), strict=True))
 
 
-def cluster_of(path: Path) -> dict[str, object]:
+def cluster_of(path: Path) -> dict[str, Any]:
     """The section `cluster` of a YAML file that has nothing else."""
+    _, values = _section(path, "cluster")
+    parse_cluster(read_text(path), str(path))
+    return values
+
+
+def _section(path: Path, name: str) -> tuple[Section, dict[str, Any]]:
+    """The one section of a YAML file, with its places and as values."""
     text = read_text(path)
-    if read_section(text, str(path), ["cluster"]).section("cluster", None) is None:
-        raise UsageError(f"{path} has no section `cluster`.")
-    parse_cluster(text, str(path))
-    return dict(yaml.safe_load(text)["cluster"])
+    section = read_section(text, str(path), [name]).section(name, None)
+    if section is None:
+        raise UsageError(f"{path} has no section `{name}`.")
+    return section, dict(yaml.safe_load(text)[name])
 
 
 def network_of(
-    path: Path, rate: str | None, uplink: str | None, log: Log
+    path: Path | None, rate: str | None, uplink: str | None, log: Log
 ) -> tuple[dict[str, object], list[str]]:
-    """The section `cluster` of a YAML file, or of Slurm's topology.conf, and what had to be
-    assumed."""
-    if path.suffix in (".yaml", ".yml"):
+    """The section `cluster` of a YAML file, of Slurm's topology.conf, or of one switch without
+    either, and what had to be assumed."""
+    if path is not None and path.suffix in (".yaml", ".yml"):
         if rate or uplink:
             raise UsageError(f"{path} describes all links; leave out --rate and --uplink.")
         return cluster_of(path), []
     if rate is None:
-        raise UsageError(f"{path} has no rates: give that of a server's link with --rate 100gbit.")
+        raise UsageError(
+            "the rate of the servers' links is unknown: give --rate, such as 100gbit, or describe"
+            " all links in YAML for --network."
+        )
+    if path is None:
+        return one_switch(log.jobs, rate), ["topology"]
     section = read_topology(path, rate, uplink, gpus_of_servers(log.jobs))
     return section, [] if uplink else ["uplink"]
 
@@ -74,10 +83,9 @@ def document(
     models: Mapping[str, Any],
     assumed: Sequence[str] = (),
     inputs: Sequence[str] = (),
-    covered: str = "",
 ) -> str:
     """The workload as YAML; cluster: its section of that name. assumed, inputs: as a workload has
-    them. covered: what counters that were given have.
+    them.
 
     models: by name; REST has any other. One whose jobs all stayed on one server sends nothing that
     counts, and needn't be there.
@@ -91,7 +99,7 @@ def document(
     if rest is not None:
         models |= dict.fromkeys(unknown, rest)
     elif unknown - inside:
-        raise _unknown(log, unknown - inside, covered)
+        raise _unknown(log, unknown - inside)
     origin_s = min(job.submitted_s for job in log.jobs)
     jobs = [_job(job, origin_s) for job in log.jobs]
     used_models = {name: each for name, each in models.items() if name in names}
@@ -137,7 +145,7 @@ def inputs(
     ]
 
 
-def _unknown(log: Log, models: Collection[str], covered: str) -> UsageError:
+def _unknown(log: Log, models: Collection[str]) -> UsageError:
     """Asks for all of them at once; those that had most GPUs for longest stand first."""
     hours = dict.fromkeys(models, 0.0)
     for job in log.jobs:
@@ -154,17 +162,12 @@ def _unknown(log: Log, models: Collection[str], covered: str) -> UsageError:
     )
     more = len(hours) - len(listed)
     without = f" and without {more} that had fewer GPU hours" if more else ""
-    counters = (
-        f"counters that show jobs of theirs with servers to themselves ({covered})"
-        if covered
-        else "counters of the servers that Prometheus kept with --counters (of jobs with servers to"
-        " themselves for several samples)"
-    )
     return UsageError(
-        "Nothing says how many bytes these models send in an iteration: give"
-        f" {counters}, or fill in this table for --models{without}. BYTES are those of a model's"
-        " gradients, as 500MB; SECONDS what an iteration computes, as 180ms, and may be left out"
-        " where the log has iterations."
+        "Nothing says how many bytes these models send in an iteration: give counters of the"
+        " servers that Prometheus kept with --counters (of jobs with servers to themselves for"
+        f" several samples), or fill in this table for --models{without}. BYTES are those of a"
+        " model's gradients, as 500MB; SECONDS what an iteration computes, as 180ms, and may be"
+        " left out where the log has iterations."
         f' A model "{REST}" stands for all that nothing else describes.\n{table.rstrip()}'
     )
 

@@ -7,20 +7,21 @@ Times are ISO 8601 or seconds since 1970. Without a zone they count as UTC.
 A log of another form raises a UsageError that names line or entry and field. Entries that can't be
 read are left out and counted, as long as they are fewer than half. So are jobs that haven't begun
 or ended, or had no whole GPU; those that failed or were cancelled had their GPUs and links as
-others do. Jobs of Slurm are called NAME.JOBID; others of one name are told apart by numbers.
+others do. Jobs of Slurm are called NAME.JOBID; others of one name are told apart by #2, #3, ….
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.own import kubernetes, tables
-from mltcp_tools.clusters.own.entries import LeftOutError, LoggedJob, text_of
+from mltcp_tools.clusters.own.entries import LeftOutError, LoggedJob
+from mltcp_tools.lab.planning.reading import read_text
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Log:
 
 def read_log(path: Path) -> Log:
     """Jobs of a log, of any kind."""
-    text = text_of(path)
+    text = read_text(path)
     if not text.lstrip().startswith(("{", "[")):
         readers = tables.table(text, str(path))
     else:
@@ -67,19 +68,14 @@ def read_log(path: Path) -> Log:
     return Log(tuple(_told_apart(jobs)), dict(left_out))
 
 
-def _told_apart(jobs: Sequence[LoggedJob]) -> Iterator[LoggedJob]:
+def _told_apart(jobs: Iterable[LoggedJob]) -> Iterator[LoggedJob]:
     """The jobs, with their ids in their names; of those that have one name all but the first get a
     number."""
-    jobs = [replace(job, name=f"{job.name}.{job.id}") if job.id else job for job in jobs]
-    taken = {job.name for job in jobs}
-    seen: set[str] = set()
+    seen: Counter[str] = Counter()
     for job in jobs:
-        name, number = job.name, 1
-        while name in seen or (number > 1 and name in taken):
-            number += 1
-            name = f"{job.name}.{number}"
-        seen.add(name)
-        yield replace(job, name=name)
+        name = f"{job.name}.{job.id}" if job.id else job.name
+        seen[name] += 1
+        yield replace(job, name=name if seen[name] == 1 else f"{name}#{seen[name]}")
 
 
 def models_of(names: Iterable[str]) -> dict[str, str]:

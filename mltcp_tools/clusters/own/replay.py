@@ -147,9 +147,8 @@ def _computing(workload: Workload, times_s: Mapping[str, float]) -> Workload:
 
 def compare(workload: Workload, held_out: Collection[str] = ()) -> pd.DataFrame:
     """A row for each job of which the log says how long it ran: seconds, predicted and observed,
-    and their ratio; held_out: nothing was fitted to it; waited_s: until its GPUs were free in the
-    simulation. A log of many iterations is simulated `shortened`, and times are as many times as
-    long again."""
+    and their ratio; held_out: nothing was fitted to it. A log of many iterations is simulated
+    `shortened`, and times are as many times as long again."""
     whole = by_start(workload)
     short = shortened(whole)
     ran = {done.name: done for done in simulated(short).jobs}
@@ -168,8 +167,6 @@ def compare(workload: Workload, held_out: Collection[str] = ()) -> pd.DataFrame:
                     "predicted_s": done.running_s * factor,
                     "observed_s": job.took_s,
                     "ratio": done.running_s * factor / job.took_s,
-                    "end_s": job.arrival_s + job.took_s,
-                    "waited_s": (done.start_s - done.arrival_s) * factor,
                     "held_out": job.name in held_out,
                 }
             )

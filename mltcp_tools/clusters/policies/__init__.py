@@ -12,7 +12,7 @@ from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.view import Policy
 
 POLICIES: Mapping[str, Callable[[int], Policy]] = {
-    "fifo": lambda seed: Fifo("fifo"),
+    "fifo": lambda seed: Fifo(),
     "cassini": Cassini,
     "replay": lambda seed: Replay(),
     "elastic": lambda seed: Elastic(),

@@ -86,10 +86,10 @@ def _took(free: Ints, allocation: Allocation) -> None:
 class Fifo:
     """First come, first served, with backfilling. Nobody is preempted."""
 
+    name = "fifo"
     round_s: float | None = None
 
-    def __init__(self, name: str, place: Place = place) -> None:
-        self.name = name
+    def __init__(self, place: Place = place) -> None:
         self._place = place
 
     def decide(self, view: View) -> Decision:

@@ -8,30 +8,17 @@ free, as under Slurm; none is spread over more servers because parts of these ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import Ints, JobState, View
-from mltcp_tools.clusters.workload import ClusterJob
+from mltcp_tools.clusters.workload import ClusterJob, take
 
 Place = Callable[[View, Ints, JobState], Allocation]
 """(view, free GPUs of each server, job) -> GPUs for the job; none where its shape isn't free."""
-
-
-def take(free: Ints, servers: Iterable[int], gpus: int) -> dict[int, int]:
-    """So many GPUs of the servers in this order."""
-    taken: dict[int, int] = {}
-    for server in servers:
-        if gpus <= 0:
-            break
-        have = min(int(free[server]), gpus)
-        if have > 0:
-            taken[int(server)] = have
-            gpus -= have
-    return taken
 
 
 def shape(job: ClusterJob, topology: Topology) -> Counter[int]:

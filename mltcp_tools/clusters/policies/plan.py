@@ -21,10 +21,9 @@ from functools import lru_cache
 import numpy as np
 
 from mltcp_tools.clusters.models import Allocation, Model
-from mltcp_tools.clusters.policies.placing import take
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import RESTART_S, Decision, Ints, JobState, View
-from mltcp_tools.clusters.workload import alone_s
+from mltcp_tools.clusters.workload import alone_s, take
 
 ROUND_S = 300.0
 """Seconds between decisions where nothing arrives or ends."""

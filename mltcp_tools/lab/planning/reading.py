@@ -55,15 +55,16 @@ def read_source(path: Path, variant: str | None = None) -> tuple[list[Profile], 
 
 
 def read_text(path: Path) -> str:
-    """A file's text; raises UsageError where it can't be read."""
+    """Text of a file in UTF-8, with or without the mark that spreadsheets write before it; raises
+    UsageError where it can't be read."""
     try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"{path} doesn't exist; name a YAML file.") from None
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not text, as a YAML file is.") from None
+        raise UsageError(
+            f"{path} isn't UTF-8 text; convert it, for example with `iconv -f latin1 -t utf-8`."
+        ) from None
 
 
 def parse_profiles(text: str, file: str) -> tuple[list[Profile], float | None]:

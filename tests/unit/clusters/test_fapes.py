@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.fapes.compare import Saved, compare, saved
+from mltcp_tools.clusters.fapes.compare import compare, saved
 from mltcp_tools.clusters.fapes.inference import (
     Kpa,
     Predictive,
     Request,
-    Service,
     replayed,
     serve,
     tuned,
@@ -28,14 +27,15 @@ from mltcp_tools.clusters.text import render_loans
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.workload import ClusterJob, Generated, Workload, alone_s, generate
 
-ONE_SECOND = Service(context_s=0.0, generated_s=0.0, base_s=1.0)
+ONE_SECOND = 0, 49
+"""Tokens of a request that takes one."""
 IDLE = regular(servers=8, gpus=4, leaf=4, rate_bps=25e9)
 KNOWN = Model("known", 0.3, 100_000_000, step_s=0.05, noise=4.0)
 
 
 def steady(rate: float, seconds: float) -> list[Request]:
     """Requests one after another at that rate."""
-    return [Request(n / rate, 1, 1) for n in range(int(rate * seconds))]
+    return [Request(n / rate, *ONE_SECOND) for n in range(int(rate * seconds))]
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5, 4.0, 1e6])
@@ -92,7 +92,7 @@ def test_step_and_noise_that_cannot_be_are_refused(text: str) -> None:
 
 
 def test_kpa_settles_where_its_target_says() -> None:
-    served = serve(steady(56.0, 400), Kpa(), ONE_SECOND, limit=50)
+    served = serve(steady(56.0, 400), Kpa(), limit=50)
     # 56 requests in service, 8 x 0.7 for each replica.
     assert served.replicas[-1] == 10
     assert served.waits_s[-1000:].max() == 0
@@ -107,7 +107,7 @@ def test_kpa_panics_at_once_and_scales_down_by_halves() -> None:
 
 
 def test_no_more_than_the_limit_serve() -> None:
-    served = serve(steady(40.0, 100), Kpa(), ONE_SECOND, limit=2)
+    served = serve(steady(40.0, 100), Kpa(), limit=2)
     assert max(served.replicas) == 2
     # 16 a second are served, so the last one waits 1.5 times as long as requests came.
     assert served.waits_s[-1] == pytest.approx(100 * (40 / 16 - 1), rel=0.05)
@@ -116,9 +116,9 @@ def test_no_more_than_the_limit_serve() -> None:
 def test_a_prediction_meets_objectives_that_kpa_misses_in_a_ramp() -> None:
     draw = np.random.default_rng(1)
     at = np.cumsum(draw.exponential(1 / np.linspace(5, 120, 20_000)))
-    requests = [Request(float(each), 1, 1) for each in at]
-    kpa = serve(requests, Kpa(), ONE_SECOND, 100)
-    predicted = serve(requests, Predictive(1.0), ONE_SECOND, 100)
+    requests = [Request(float(each), *ONE_SECOND) for each in at]
+    kpa = serve(requests, Kpa(), 100)
+    predicted = serve(requests, Predictive(1.0), 100)
     assert predicted.slo_attainment >= kpa.slo_attainment
     assert predicted.slo_attainment > 0.99
 
@@ -137,27 +137,25 @@ def test_loans_help_training_and_keep_the_objective() -> None:
     workload = Workload(topology, generate(topology, draws, 1, {"known": KNOWN}))
     hours = workload.jobs[-1].arrival_s / 3600
     requests = replayed(steady(0.5, 600), hours, 20, 1)
-    results = {each.variant: each for each in compare(workload, requests, ONE_SECOND, 4)}
-    completion = {
-        variant: each.training.summary()["completion_mean_s"] for variant, each in results.items()
-    }
-    assert completion["fapes"] < completion["static-elastic"]  # type: ignore[operator]
-    kept = results["fapes"].served.slo_attainment
-    assert kept >= results["static-elastic"].served.slo_attainment
-    assert all(len(each.training.jobs) == 25 for each in results.values())
-    by_rival = {each.rival: each for each in saved([list(results.values())])}
+    results = {each["variant"]: each for each in compare(workload, requests, 4)}
+    completion = {variant: each["completion_mean_s"] for variant, each in results.items()}
+    assert completion["fapes"] < completion["static-elastic"]
+    kept = results["fapes"]["slo_attainment"]
+    assert kept >= results["static-elastic"]["slo_attainment"]
+    assert all(each["jobs"] == 25 for each in results.values())
+    by_rival = {each["rival"]: each for each in saved([list(results.values())])}
     assert list(by_rival) == ["static-elastic", "fapes-kpa", "fapes-fixed"]
-    below = 1 - completion["fapes"] / completion["fapes-kpa"]  # type: ignore[operator]
-    assert by_rival["fapes-kpa"].completion == pytest.approx(below)
+    below = 1 - completion["fapes"] / completion["fapes-kpa"]
+    assert by_rival["fapes-kpa"]["completion"] == pytest.approx(below)
 
 
 def test_kpa_is_tuned_to_what_prediction_may_use() -> None:
     # A minute of many requests in every four.
     rate = np.where(np.arange(30_000) % 2000 < 1500, 80.0, 5.0)
     at = np.cumsum(np.random.default_rng(3).exponential(1 / rate))
-    requests = [Request(float(each), 1, 1) for each in at]
-    plain = serve(requests, Kpa(), ONE_SECOND, 100)
-    best = serve(requests, tuned(requests, ONE_SECOND, 100), ONE_SECOND, 100)
+    requests = [Request(float(each), *ONE_SECOND) for each in at]
+    plain = serve(requests, Kpa(), 100)
+    best = serve(requests, tuned(requests, 100), 100)
     assert best.slo_attainment > plain.slo_attainment
 
 
@@ -166,6 +164,7 @@ def test_kpa_is_tuned_to_what_prediction_may_use() -> None:
     [(0.01, "+2.0% ± 1.0"), (0.03, "none (+2.0% ± 3.0)"), (float("nan"), "+2.0% ± nan")],
 )
 def test_savings_within_their_error_are_none(half: float, said: str) -> None:
-    rival = Saved("static-elastic", 0.02, half, 0.05, 0.01)
-    shown = render_loans({"sia:traces/a.csv": {"draws": [[]], "saved": [vars(rival)]}})
+    rival = {"rival": "static-elastic", "completion": 0.02, "half": half}
+    rival |= {"slo": 0.05, "slo_half": 0.01}
+    shown = render_loans({"sia:traces/a.csv": {"draws": [[]], "saved": [rival]}})
     assert " ".join(shown.splitlines()[-1].split()) == f"a static-elastic {said} +5.0% ± 1.0"

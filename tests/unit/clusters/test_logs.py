@@ -141,7 +141,7 @@ def test_jobs_that_never_ran_or_still_do_are_left_out(tmp_path: Path) -> None:
         job % (1, at % 3, at % 4, "COMPLETED", "n1"),
     ]
     log = read(tmp_path, lines(*rows))
-    assert [job.name for job in log.jobs] == ["bert.1", "bert.1.2"]
+    assert [job.name for job in log.jobs] == ["bert.1", "bert.1#2"]
     assert log.left_out == {"running": 2, "pending": 1, "that took no time": 1, "listed twice": 1}
 
 
@@ -277,7 +277,7 @@ def test_gpus_that_slurm_does_not_count_are_asked_for(tmp_path: Path) -> None:
 
 def test_jobs_of_one_name_have_their_ids(tmp_path: Path) -> None:
     rows = [f"{n}|a|{t}|{t}|{t + 9}|{s}|gres/gpu=8|n1" for n, t, s in JOBS_OF_A]
-    assert [job.name for job in read(tmp_path, lines(*rows)).jobs] == ["a.7", "a.8", "a.8.2"]
+    assert [job.name for job in read(tmp_path, lines(*rows)).jobs] == ["a.7", "a.8", "a.8#2"]
 
 
 JOBS_OF_A = [(7, 0, "COMPLETED"), (8, 10, "REQUEUED"), (8, 30, "COMPLETED")]

@@ -48,7 +48,7 @@ def run(workload: Workload, name: str = "fifo", how: str = "mltcp") -> Outcome:
 
 def slowdowns(workload: Workload, place: Place, how: str) -> list[float]:
     """The slow-downs of jobs that are placed so, under a treatment."""
-    outcome = ClusterSimulator(workload, Fifo("fifo", place), treatment(how)).run()
+    outcome = ClusterSimulator(workload, Fifo(place), treatment(how)).run()
     return [job.slowdown for job in outcome.jobs]
 
 
@@ -166,7 +166,6 @@ def test_a_wrong_workload_is_refused_in_one_sentence(old: str, new: str, complai
 
 
 SIA = "name,time,application,num_replicas,batch_size\n"
-ELASTIC = "job_id,submit_time,model_name,ddl,batch_size,num_gpu,duration,iteration\n"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
 
@@ -179,9 +178,6 @@ def write(folder: Path, text: str) -> str:
 def test_traces_are_read(tmp_path: Path) -> None:
     (job,) = read_jobs(f"sia:{write(tmp_path, SIA + 'x,7,bert,4,48')}", SMALL)
     assert (job.gpus, job.iterations) == (4, 5500)
-    text = ELASTIC + "0,10,vgg16,5000,64,1,1000,2000"
-    (job,) = read_jobs(f"elasticflow:{write(tmp_path, text)}", SMALL)
-    assert alone_s(job.model, job.gpus, SMALL) == pytest.approx(0.5)
     text = AZURE + "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0799600,3,8\n"
     requests = read_requests(f"azure:{write(tmp_path, text)}")
     assert [(r.arrival_s, r.context, r.generated) for r in requests] == [
@@ -191,21 +187,19 @@ def test_traces_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "said"),
+    ("text", "said"),
     [
-        ("sia", SIA + "a,nan,bert,1,48\n", "trace:2: time: 'nan' is no time"),
-        ("sia", SIA + "a,1,bert,99,48\n", "trace:2: num_replicas: 99 GPUs"),
-        ("sia", SIA + "a,9,bert,1,48\nb,1,bert,1,48\n", "trace:3: time: earlier than the line"),
-        ("sia", SIA + "a,1,word2vec,4,48\n", "trace:2: application: 'word2vec' is not one of"),
-        ("elasticflow", ELASTIC + "0,1,vgg16,5,6,1,,7\n", "trace:2: duration: missing"),
-        ("elasticflow", ELASTIC, "trace:1: the trace has no job"),
+        ("a,nan,bert,1,48\n", "trace:2: time: 'nan' is no time"),
+        ("a,1,bert,99,48\n", "trace:2: num_replicas: 99 GPUs"),
+        ("a,9,bert,1,48\nb,1,bert,1,48\n", "trace:3: time: earlier than the line"),
+        ("a,1,word2vec,4,48\n", "trace:2: application: 'word2vec' is not one of"),
+        ("a,1,bert,4,\n", "trace:2: batch_size: missing"),
+        ("", "trace:1: the trace is empty"),
     ],
 )
-def test_a_wrong_trace_names_line_and_field(
-    tmp_path: Path, kind: str, text: str, said: str
-) -> None:
+def test_a_wrong_trace_names_line_and_field(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UsageError) as error:
-        read_jobs(f"{kind}:{write(tmp_path, text)}", SMALL)
+        read_jobs(f"sia:{write(tmp_path, SIA + text)}", SMALL)
     assert said in str(error.value)
 
 

@@ -22,10 +22,10 @@ struct filling_crossing {
 };
 
 struct filling {
-	const uint32_t *first; /* of each user, of its crossings, and the end */
-	const struct filling_crossing *crossings;
-	const double *most; /* that each user can take; NULL: all that there is */
-	const double *weight;
+	uint32_t *first; /* of each user, of its crossings, and the end */
+	struct filling_crossing *crossings;
+	double *most; /* that each user can take; NULL: all that there is */
+	double *weight;
 	double *share; /* what each user gets */
 	struct filling_link *links;
 	uint32_t link_count;
