@@ -91,10 +91,12 @@ def saved(draws: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     found = []
     for number, rival in enumerate(VARIANTS[:-1]):
         pairs = [(draw[-1], draw[number]) for draw in draws]
-        name = "completion_mean_s"
-        time, half = interval([1 - own[name] / other[name] for own, other in pairs])
-        name = "slo_attainment"
-        slo, slo_half = interval([own[name] - other[name] for own, other in pairs])
+        time, half = interval(
+            [1 - own["completion_mean_s"] / other["completion_mean_s"] for own, other in pairs]
+        )
+        slo, slo_half = interval(
+            [own["slo_attainment"] - other["slo_attainment"] for own, other in pairs]
+        )
         found.append(
             {"rival": rival, "completion": time, "half": half, "slo": slo, "slo_half": slo_half}
         )

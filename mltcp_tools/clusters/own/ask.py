@@ -95,11 +95,15 @@ def ask(
         half = max(abs(other - mean) + own for other, own in found)
         return Answer(question, change, mean, half, untold, most, told)
 
-    moved, wider = "below one leaf, or on idle uplinks", "twice the rate between switches"
-    most = known["several_network"], known["leaves_network"]
     return [
-        answer("Place jobs better?", moved, most[0], _unmoved(workload), 1.0, "fifo"),
-        answer("More uplinks?", wider, most[1], _unwidened(workload), 2.0, stays),
+        answer(
+            *("Place jobs better?", "below one leaf, or on idle uplinks"),
+            *(known["several_network"], _unmoved(workload), 1.0, "fifo"),
+        ),
+        answer(
+            *("More uplinks?", "twice the rate between switches"),
+            *(known["leaves_network"], _unwidened(workload), 2.0, stays),
+        ),
     ]
 
 

@@ -57,7 +57,7 @@ def network_of(
 ) -> tuple[dict[str, object], list[str]]:
     """The section `cluster` of a YAML file, of Slurm's topology.conf, or of one switch without
     either, and what had to be assumed."""
-    if path is not None and path.suffix in (".yaml", ".yml"):
+    if path is not None and path.suffix != ".conf":
         if rate or uplink:
             raise UsageError(f"{path} describes all links; leave out --rate and --uplink.")
         return cluster_of(path), []
