@@ -185,7 +185,8 @@ def marl(file: Path, rounds: int, held_out: int, as_json: bool) -> None:
 
     FILE describes a cluster and jobs to draw (`generate`), as for `run`. Each leaf has a scheduler
     (multi-agent reinforcement learning, arXiv 2112.13354). Workloads to train on, to choose among
-    networks and to compare on have different seeds. The same command gives the same numbers.
+    networks and to compare on have different seeds. The same command gives the same numbers on the
+    same host.
     """
     from mltcp_tools.clusters.marl.train import HELD_OUT, evaluate, train
     from mltcp_tools.clusters.text import render_summaries
