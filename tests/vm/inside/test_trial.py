@@ -83,7 +83,9 @@ def test_a_job_alone_shows_no_difference(backend: Backend, start: Start) -> None
 
 def test_newcomer_discards_a_round_and_the_trial_goes_on(backend: Backend, start: Start) -> None:
     with trial("--job", f"a={start()}", *QUICK) as process:
+        # Between a round's two periods: one that is there in nearly all of both changes neither.
         wait_for(lambda: runs(backend) == {"mltcp"}, "a period with mltcp", beside=process)
+        wait_for(lambda: not runs(backend), "a period without", beside=process)
         start(0.1, 240_000, beside=True)
         code, found, said = result(process)
     print(said, found["in_short"])
