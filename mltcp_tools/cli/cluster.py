@@ -181,7 +181,11 @@ def fapes(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def marl(file: Path, rounds: int, held_out: int, as_json: bool) -> None:
-    """Train schedulers that learn where jobs go, and compare them with `fifo`, as which they begin.
+    """Train schedulers that learn where jobs go, and compare them with others.
+
+    These are `fifo` with backfilling, as which training begins, and `predicted`, which chooses the
+    place that the same model of interference calls best. Their lines say by how much they are below
+    the learned schedulers.
 
     FILE describes a cluster and jobs to draw (`generate`), as for `run`. Each leaf has a scheduler
     (multi-agent reinforcement learning, arXiv 2112.13354). Workloads to train on, to choose among

@@ -19,7 +19,7 @@ from torch import nn
 from mltcp_tools.clusters.marl.interference import Interference, Shares, shares
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.policies.orders import start_in_order
-from mltcp_tools.clusters.policies.placing import place, shape
+from mltcp_tools.clusters.policies.placing import place, shape, shuffled
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import Decision, Ints, JobState, View
 from mltcp_tools.clusters.workload import Workload, placed_s
@@ -27,6 +27,8 @@ from mltcp_tools.clusters.workload import Workload, placed_s
 Bools = npt.NDArray[np.bool_]
 GPU, SERVER, LINK, JOB, WIDTH = 5, 2, 3, 6, 32
 """Features of a GPU, a server, a direction of a link, and a job; width of an embedding."""
+CANDIDATES = 7
+"""Random places among which `predicted` chooses, besides that of `fifo`."""
 HOPS = 3
 """Rounds of messages: from a server to its leaf, to a spine, and to another leaf."""
 USUAL = 3.0
@@ -276,3 +278,19 @@ class Marl:
         alone = placed_s(state.job.model, found, self._topology) / state.isolated_s
         late_s = ((after[:-1] - before) * [each.left_s for each in others]).sum()
         return float(late_s + (after[-1] * alone - 1) * new.left_s)
+
+
+class Predicted(Marl):
+    """The rival that learns nothing: of the place of `fifo` and of random ones, that at which the
+    interference model predicts the least delay."""
+
+    name = "predicted"
+
+    def _place(self, view: View, free: Ints, state: JobState) -> Allocation:
+        places = (place, *(shuffled(number) for number in range(CANDIDATES)))
+        found = [each(view, free, state) for each in places]
+        if not found[0]:
+            return {}
+        best = min(filter(None, found), key=lambda each: self._delays_s(view, state, each))
+        self._placed[state.number] = self._at(view, state, best)
+        return best

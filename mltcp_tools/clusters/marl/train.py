@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.marl.agents import Agents, Graph, Marl, Step
+from mltcp_tools.clusters.marl.agents import Agents, Graph, Marl, Predicted, Step
 from mltcp_tools.clusters.marl.interference import TREATMENT, Interference, fit
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import treatment
@@ -118,9 +118,11 @@ def improve(
 
 
 def evaluate(draw: Draw, count: int, agents: Agents, known: Interference) -> list[dict[str, Any]]:
-    """Summaries of runs of the same `count` held-out workloads, under `fifo` and then `marl`."""
+    """Summaries of runs of the same `count` held-out workloads, under `marl`, and then under its
+    rivals `fifo` (with backfilling) and `predicted`."""
     workloads = [draw(HELD_OUT + each) for each in range(count)]
     return [
-        *(run(each, policy("fifo")) for each in workloads),
         *(run(each, Marl(agents, known, each)) for each in workloads),
+        *(run(each, policy("fifo")) for each in workloads),
+        *(run(each, Predicted(agents, known, each)) for each in workloads),
     ]

@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="torch, of the extra marl, isn't installed")
 import torch
 
 from mltcp_tools.cli.main import main
-from mltcp_tools.clusters.marl.agents import Agents, Graph, Marl, Step
+from mltcp_tools.clusters.marl.agents import Agents, Graph, Marl, Predicted, Step
 from mltcp_tools.clusters.marl.interference import Interference, fit, shares
 from mltcp_tools.clusters.marl.train import (
     HELD_OUT,
@@ -28,6 +28,8 @@ from mltcp_tools.clusters.marl.train import (
 )
 from mltcp_tools.clusters.models import Model
 from mltcp_tools.clusters.policies import policy
+from mltcp_tools.clusters.policies.orders import Fifo
+from mltcp_tools.clusters.policies.placing import shuffled
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import regular
@@ -228,8 +230,17 @@ def test_networks_worse_than_at_the_start_are_not_kept(monkeypatch: pytest.Monke
 
 def test_untrained_schedulers_save_nothing_of_fifo() -> None:
     runs = evaluate(drawn, 3, Agents(), Interference())
-    assert [each["policy"] for each in runs] == ["fifo"] * 3 + ["marl"] * 3
-    assert [each | {"policy": "marl"} for each in runs[:3]] == runs[3:]
+    assert [each["policy"] for each in runs[::3]] == ["marl", "fifo", "predicted"]
+    assert [each | {"policy": "fifo"} for each in runs[:3]] == runs[3:6]
+
+
+def test_predicted_finds_better_places_than_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload, given = pairs(1), shuffled(99)
+    known = fit(workload, 1)
+    monkeypatch.setattr("mltcp_tools.clusters.marl.agents.place", given)
+    found = run(workload, Predicted(Agents(), known, workload))
+    assert found["jobs"] == len(workload.jobs)
+    assert found["slowdown_mean"] < run(workload, Fifo(given))["slowdown_mean"] - 0.5
 
 
 WORKLOAD = """
@@ -248,7 +259,7 @@ def test_command_prints_policies_and_errors_as_json(
     command = ["cluster", "marl", str(file), "--rounds", "1", "--held-out", "2", "--json"]
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [each["policy"] for each in found["runs"]] == ["fifo"] * 2 + ["marl"] * 2
+    assert [each["policy"] for each in found["runs"]] == 2 * ["marl"] + 2 * ["fifo"] + 2 * ["predicted"]
     assert found["interference"]["error"] < found["interference"]["guess"]
 
 
