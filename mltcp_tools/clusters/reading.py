@@ -12,6 +12,7 @@
     inputs: [Jobs of sacct.txt]           # sentences on where an imported cluster is from
     origin: 1772359200                    # seconds since 1970 of its time 0
     assumed: [uplink]                     # what nobody said of an imported cluster
+    parts: {jobs: 3, gpu_hours: 7.5}      # what else jobs held, and isn't simulated
 
 Of a job that was observed (`took`), `iterations` may be missing, and its model's `compute`: that
 follows then from the iterations of the model's other jobs; see `parse_workload`.
@@ -47,7 +48,7 @@ from mltcp_tools.clusters.workload import (
     sending_s,
 )
 
-_FIELDS = ["cluster", "models", "jobs", "generate", "seed", "inputs", "origin", "assumed"]
+_FIELDS = ["cluster", "models", "jobs", "generate", "seed", "inputs", "origin", "assumed", "parts"]
 _JOB_FIELDS = ["name", "model", "gpus", "iterations", "arrival", "jitter"]
 _OBSERVED_FIELDS = ["start", "took", "placement"]
 _MODEL_FIELDS = ["compute", "size", "flows", "step", "noise"]
@@ -132,6 +133,7 @@ def parse_cluster(text: str, file: str, seed: int | None = None) -> Workload:
 def _without_jobs(top: Section, given: int | None) -> Workload:
     section = top.section("cluster", FIELDS)
     seed = top.get("seed", COUNT, 1) if given is None else given
+    parts = top.section("parts", ["jobs", "gpu_hours"])
     topology = regular(seed=seed) if section is None else read_topology(section, seed)
     return Workload(
         topology,
@@ -140,6 +142,7 @@ def _without_jobs(top: Section, given: int | None) -> Workload:
         inputs=top.get("inputs", _read_texts, ()),
         origin_s=top.get("origin", positive, 0.0),
         assumed=top.get("assumed", _read_texts, ()),
+        parts=(parts.get("jobs", whole(0)), parts.get("gpu_hours", positive)) if parts else (0, 0),
     )
 
 

@@ -58,7 +58,8 @@ class Workload:
 
     fitted: models whose computing time nobody gave, and follows from observed iterations. inputs:
     sentences on where it is from. origin_s: time 0 in an observed cluster's own time. assumed: what
-    nobody said: topology, uplink, queue or iteration.
+    nobody said: topology, uplink, queue or iteration. parts: number of jobs on parts of GPUs,
+    and GPU hours of those and of runs before evictions, which aren't simulated.
     """
 
     topology: Topology
@@ -68,6 +69,7 @@ class Workload:
     inputs: tuple[str, ...] = ()
     origin_s: float = 0.0
     assumed: tuple[str, ...] = ()
+    parts: tuple[int, float] = (0, 0.0)
 
     def __post_init__(self) -> None:
         if not self.jobs:

@@ -21,20 +21,24 @@ _LAST_S = 1e11
 class LoggedJob:
     """A job that ran to its end; seconds since some instant.
 
-    placement: GPUs on each node, empty if unknown. iterations: None where the log doesn't say.
-    idle_s: seconds between start and end without GPUs. id: of Slurm, "" for others.
+    gpus: not whole for parts of a GPU. placement: GPUs on each node, empty if unknown. iterations:
+    None where the log doesn't say. idle_s: seconds between start and end without GPUs. earlier_s:
+    seconds with GPUs before the start. id: of Slurm, "" for others. lacks: what the log doesn't say
+    of it, as a clause.
     """
 
     name: str
     submitted_s: float
     start_s: float
     end_s: float
-    gpus: int
+    gpus: float
     placement: Mapping[str, int] = field(default_factory=dict)
     model: str = ""
     iterations: int | None = None
     idle_s: float = 0.0
+    earlier_s: float = 0.0
     id: str = ""
+    lacks: str = ""
 
     @property
     def took_s(self) -> float:
@@ -51,7 +55,6 @@ class LeftOutError(Exception):
     """A job that didn't run on GPUs from a start to an end; the reason."""
 
 
-PARTS = LeftOutError("on parts of GPUs")
 Reader = Callable[[], LoggedJob]
 
 
@@ -126,13 +129,13 @@ class Row:
         self,
         name: str,
         times: tuple[float, float, float],
-        gpus: int,
+        gpus: float,
         placement: Mapping[str, int],
     ) -> LoggedJob:
         """The job, if it had GPUs."""
         if not gpus:
             raise LeftOutError("without GPUs")
-        return LoggedJob(self.text(name), *times, gpus, placement)
+        return LoggedJob(self.text(name), *times, round(gpus, 6), placement)
 
 
 def equally(gpus: int, nodes: Sequence[str]) -> dict[str, int]:

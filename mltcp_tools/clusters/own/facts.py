@@ -17,7 +17,8 @@ def facts(workload: Workload) -> dict[str, Any]:
     """Facts of a workload of observed jobs; jobs without a duration don't count.
 
     jobs, gpus, hours: how many jobs and GPUs there are, and for how long. gpu_hours: that jobs
-    held. utilisation: their share of all. wait_mean_s, wait_median_s: from submission to start.
+    held, `parts` of them by what isn't simulated. utilisation: their share of all. wait_mean_s,
+    wait_median_s: from submission to start.
 
     Shares of gpu_hours: several: of jobs on several servers; leaves: of those on several leaves, or
     that may be; unplaced: of jobs whose nodes aren't known. several_network, leaves_network: of the
@@ -40,14 +41,16 @@ def facts(workload: Workload) -> dict[str, Any]:
     span_s = float((starts + took).max() - arrivals.min())
     computes = np.array([computing_s(job) * job.gpus for job in jobs])
     idle = np.maximum(0.0, held - computes)
-    networks = [float(idle[which].sum() / held.sum()) for which in (several, leaves)]
-    shares = [float(held[which].sum() / held.sum()) for which in (several, leaves, unplaced)]
+    all_s = held.sum() + 3600 * workload.parts[1]
+    networks = [float(idle[which].sum() / all_s) for which in (several, leaves)]
+    shares = [float(held[which].sum() / all_s) for which in (several, leaves, unplaced)]
     return {
-        "jobs": len(jobs),
+        "jobs": len(jobs) + workload.parts[0],
         "gpus": topology.total_gpus,
         "hours": span_s / 3600,
-        "gpu_hours": held.sum() / 3600,
-        "utilisation": float(held.sum() / (topology.total_gpus * span_s)),
+        "gpu_hours": float(all_s / 3600),
+        "parts": workload.parts[1],
+        "utilisation": float(all_s / (topology.total_gpus * span_s)),
         "wait_mean_s": float((starts - arrivals).mean()),
         "wait_median_s": float(np.median(starts - arrivals)),
         "several": shares[0],
@@ -73,6 +76,11 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         f" most {found['leaves_network']:.1%}: the time in which those jobs don't compute"
         + (", by computing times that follow from iterations." if found["fitted"] else "."),
     ]
+    if found["parts"]:
+        said.append(
+            f"{found['parts']:,.1f} GPU hours are of jobs on parts of GPUs, or of runs before"
+            " evictions, which aren't simulated."
+        )
     if found["unplaced"]:
         said.append(
             f"The log doesn't say where {found['unplaced']:.1%} of the GPU hours were: jobs larger"

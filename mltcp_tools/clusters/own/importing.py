@@ -7,6 +7,7 @@ iterations where the log has them and nobody gave it (replay.py fits that). Noth
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -58,6 +59,12 @@ def network_of(
     """The section `cluster` of a YAML file, of Slurm's topology.conf, or of one switch without
     either, and what had to be assumed."""
     if path is not None and path.suffix != ".conf":
+        if re.search("^- .*topology:", read_text(path), re.MULTILINE):
+            raise UsageError(
+                f"{path} is a topology.yaml of Slurm, which isn't read; write its switches as a"
+                " topology.conf (SwitchName=… with Nodes=… or Switches=…), and blocks as switches"
+                " below one above all."
+            )
         if rate or uplink:
             raise UsageError(f"{path} describes all links; leave out --rate and --uplink.")
         return cluster_of(path), []
@@ -109,6 +116,8 @@ def document(
         whole["origin"] = round(origin_s, 3)
     if assumed:
         whole["assumed"] = list(assumed)
+    if log.other_hours:
+        whole["parts"] = {"jobs": log.parts, "gpu_hours": round(log.other_hours, 3)}
     if used_models:
         whole["models"] = used_models
     whole["jobs"] = jobs
@@ -127,6 +136,8 @@ def inputs(
     of servers' links, the log says how many GPUs there are. sizes: where bytes are from."""
     reasons = [f"{n} {reason}" for reason, n in log.left_out.items()]
     left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
+    if log.parts:
+        left_out = f", {log.parts} of them on parts of GPUs, which aren't simulated{left_out}"
     links = "".join(f", {name} {value}" for name, value in given.items() if value)
     sizes_of = Counter(cluster.gpus_of.tolist()).most_common()
     each = " and ".join(f"{gpus} on {counted(n, 'server')}" for gpus, n in sizes_of)
@@ -136,7 +147,7 @@ def inputs(
         source = f"as {network.name} says"
     unplaced = sum(not job.placement for job in log.jobs)
     return [
-        f"Jobs: {counted(len(log.jobs), 'job')} of {file.name}{left_out}.",
+        f"Jobs: {counted(len(log.jobs) + log.parts, 'job')} of {file.name}{left_out}.",
         f"Network: {network.name if network else 'one switch'}{links}.",
         f"Cluster: {servers}, {source}.",
         f"Bytes that models send: {', '.join(sizes) or 'none is needed'}.",

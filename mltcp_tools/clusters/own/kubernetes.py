@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Jobs from lists of Kubernetes objects: `kubectl get … -A -o json`.
+"""Jobs from JSON: `kubectl get … -A -o json`, and `sacct --json`.
 
 Read are Workloads of Kueue (v1beta1 and v1beta2) and Jobs of Volcano (jobs.batch.volcano.sh). A
 Workload's GPUs and nodes are those that were admitted; it has the name of its owner, as
@@ -19,25 +19,39 @@ from typing import Any
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.own.entries import LoggedJob, Reader, Row
+from mltcp_tools.clusters.own.tables import sacct, share_of
 
-_GPU = re.compile(r"(?:.*[/.-])?gpus?(?:\.[a-z0-9-]+)?")
-"""Resources that are GPUs: nvidia.com/gpu, amd.com/gpu, and the names that Kueue's administrators
-give to classes of devices (DRA), as whole-gpus."""
+_GPU = re.compile(r"(?:.*[/.-])?(?:gpus?(?:\.[a-z0-9-]+)?|mig-[1-7]g\.[0-9]+gb)")
+"""Resources that are GPUs: nvidia.com/gpu, amd.com/gpu, nvidia.com/mig-1g.5gb, and the names that
+Kueue's administrators give to classes of devices (DRA), as whole-gpus."""
+_Read = Callable[[str, Any], LoggedJob]
+_SLURM = {
+    "JobName": "name",
+    "NodeList": "nodes",
+    "Submit": "time.submission",
+    "Start": "time.start",
+    "End": "time.end",
+    "suspended": "time.suspended",
+}
+"""Columns of sacct's table -> their places in an entry of its JSON."""
 
 
 def documents(text: str, file: str) -> Iterator[Reader]:
-    """Readers of the entries of a list of Kubernetes objects."""
+    """Readers of the entries of `sacct --json`, or of a list of Kubernetes objects."""
     try:
-        items = json.loads(text)["items"]
-        kinds = [str(item["kind"]) for item in items]
+        whole = json.loads(text)
+        slurm = isinstance(whole.get("jobs"), list)
+        items = whole["jobs" if slurm else "items"]
+        kinds = ["sacct" if slurm else str(item["kind"]) for item in items]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{file} is not a list of Kubernetes objects in JSON, as `kubectl get … -o json`"
-            f" prints it ({error})."
+            f" prints it, and not what `sacct --json` prints ({error})."
         ) from None
-    readers = {"Workload": _workload, "Job": _job}
+    slurms: _Read = partial(_slurm, set[tuple[str, str]]())
+    readers = {"Workload": _workload, "Job": _job, "sacct": slurms}
     for number, (kind, item) in enumerate(zip(kinds, items, strict=True)):
-        place = f"{file}: items[{number}]"
+        place = f"{file}: {'jobs' if slurm else 'items'}[{number}]"
         if kind not in readers:
             raise UsageError(
                 f"{place}: kind {kind} is no Workload and no Job; list Kueue's workloads or"
@@ -46,7 +60,7 @@ def documents(text: str, file: str) -> Iterator[Reader]:
         yield partial(_entry, readers[kind], place, item)
 
 
-def _entry(read: Callable[[str, Any], LoggedJob], place: str, item: Any) -> LoggedJob:
+def _entry(read: _Read, place: str, item: Any) -> LoggedJob:
     """An entry's job; a UsageError where it isn't what its program writes."""
     try:
         return read(place, item)
@@ -61,22 +75,49 @@ def _get(item: Any, path: str, default: Any = None) -> Any:
     return default if item is None else item
 
 
+def _slurm(seen: set[tuple[str, str]], place: str, job: Any) -> LoggedJob:
+    """An entry of `sacct --json`, which has the columns of sacct's table; an unknown time is 0."""
+    state = _get(job, "state.current") or ["unknown"]
+    gpus = [
+        f"gres/{each['name']}={each['count']}"
+        for each in _get(job, "tres.allocated", [])
+        if each["type"] == "gres" and each["name"].startswith("gpu")
+    ]
+    number = str(job.get("job_id") or "")
+    for kind, sign, part in (("het", "+", "job_offset"), ("array", "_", "task_id")):
+        if whole := _number(_get(job, f"{kind}.job_id")):
+            number = f"{whole}{sign}{_number(_get(job, f'{kind}.{part}'))}"
+    fields = {name: str(_get(job, path) or "") for name, path in _SLURM.items()} | {
+        "JobID": number,
+        "State": str(state[0] if isinstance(state, list) else state),
+        "AllocTRES": ",".join(gpus),
+    }
+    return sacct(Row(place, fields), seen)
+
+
+def _number(value: Any) -> int:
+    """A number of Slurm's JSON, which may be in a mapping with whether it is set."""
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set") else 0
+    return int(value or 0)
+
+
 def _workload(place: str, item: Mapping[str, Any]) -> LoggedJob:
-    """A Workload of Kueue, which keeps its last admission alone."""
+    """A Workload of Kueue, which keeps where its last admission alone was."""
     at = {
         each["type"]: each["lastTransitionTime"]
         for each in _get(item, "status.conditions", [])
         if each["status"] == "True"
     }
     assigned = {each["name"]: each for each in _get(item, "status.admission.podSetAssignments", [])}
-    gpus, placement = 0, Counter[str]()
+    gpus, placement = 0.0, Counter[str]()
     for pod in _get(item, "spec.podSets", []):
         own = assigned.get(_get(pod, "name", "main"), {})
         count = _get(own, "count", _get(pod, "count", 1))
         usage = _gpus_in(_get(own, "resourceUsage", {})) or count * _gpus_of_pod(pod)
         gpus += usage
         for node, pods in _assigned(_get(own, "topologyAssignment", {})).items():
-            placement[node] += pods * usage // count
+            placement[node] += int(pods * usage / count)
     name = _get(item, "metadata.name", "")
     match = re.fullmatch(r"[a-z0-9]+-(.+)-[0-9a-f]{5}", name)
     owners = [each["name"] for each in _get(item, "metadata.ownerReferences", [])]
@@ -86,10 +127,14 @@ def _workload(place: str, item: Mapping[str, Any]) -> LoggedJob:
         "start": at.get("Admitted", ""),
         "end": at.get("Finished", ""),
     }
-    return _logged(Row(place, times), gpus, placement)
+    job = _logged(Row(place, times), gpus, placement)
+    earlier_s = int(_get(item, "status.accumulatedPastExecutionTimeSeconds", 0))
+    evicted = "Evicted" in at or _get(item, "status.schedulingStats.evictions")
+    lacks = "was evicted; the list doesn't say how long it ran before, which isn't counted."
+    return replace(job, earlier_s=earlier_s, lacks=lacks if evicted and not earlier_s else "")
 
 
-def _logged(row: Row, gpus: int, placement: Counter[str]) -> LoggedJob:
+def _logged(row: Row, gpus: float, placement: Counter[str]) -> LoggedJob:
     times = row.times("submitted", "start", "end")
     whole = placement.total() == gpus
     known = {node: have for node, have in placement.items() if have and whole}
@@ -146,7 +191,7 @@ def _job(place: str, item: Mapping[str, Any]) -> LoggedJob:
     return replace(job, idle_s=idle_s)
 
 
-def _gpus_of_pod(pod: Mapping[str, Any]) -> int:
+def _gpus_of_pod(pod: Mapping[str, Any]) -> float:
     """Return the GPUs that a pod's containers ask for."""
     return sum(
         # A limit without a request is the request, too, as most GPUs are asked for.
@@ -155,5 +200,7 @@ def _gpus_of_pod(pod: Mapping[str, Any]) -> int:
     )
 
 
-def _gpus_in(resources: Mapping[str, Any]) -> int:
-    return sum(int(value) for name, value in resources.items() if _GPU.fullmatch(name))
+def _gpus_in(resources: Mapping[str, Any]) -> float:
+    return sum(
+        int(value) * share_of(name) for name, value in resources.items() if _GPU.fullmatch(name)
+    )

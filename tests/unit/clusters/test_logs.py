@@ -16,6 +16,7 @@ from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.own.importing import document, gpus_of_servers, one_switch
 from mltcp_tools.clusters.own.logs import Log, models_of, read_log
 from mltcp_tools.clusters.own.slurm import hosts, read_topology
+from mltcp_tools.clusters.own.tables import SACCT
 from mltcp_tools.clusters.reading import parse_workload
 
 HEAD = "JobID|JobName|Submit|Start|End|State|AllocTRES|NodeList"
@@ -35,8 +36,8 @@ def read(tmp_path: Path, text: str) -> Log:
     return read_log(tmp_path / "log")
 
 
-def lines(*rows: str) -> str:
-    return "\n".join([HEAD, *rows]) + "\n"
+def lines(*rows: str, head: str = HEAD) -> str:
+    return "\n".join([head, *rows]) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,42 @@ def test_jobs_of_sacct(tmp_path: Path) -> None:
     assert log.left_out == {"without gres/gpu in AllocTRES": 1}
 
 
+def test_sacct_without_a_header_is_read_in_the_documented_order(tmp_path: Path) -> None:
+    assert HEAD.replace("|", ",") in SACCT
+    assert read(tmp_path, JOBS.partition("\n")[2]).jobs == read(tmp_path, JOBS).jobs
+    with pytest.raises(
+        UsageError,
+        match="log:1: has other columns, and no header; list them by `TZ=UTC sacct -aPXD",
+    ):
+        read(tmp_path, "7|bert|COMPLETED\n")
+
+
+def test_time_while_suspended_is_subtracted(tmp_path: Path) -> None:
+    rows = [f"{n}|a|0|0|100000|COMPLETED|gres/gpu=8|n1|{t}" for n, t in enumerate(("01:00:00", ""))]
+    rows += ["3|a|0|0|200000|COMPLETED|gres/gpu=8|n1|1-00:00:01", "4|a|0|0|9|FAILED|gres/gpu=1|n|9"]
+    log = read(tmp_path, lines(*rows, head=f"{HEAD}|Suspended"))
+    assert [job.took_s for job in log.jobs] == [96_400, 100_000, 113_599]
+    assert log.left_out == {"that was suspended all the time": 1}
+
+
+def test_a_heterogeneous_job_is_one_job(tmp_path: Path) -> None:
+    rows = [
+        "7+0|train|0|5|100|COMPLETED|gres/gpu=8|n[1-2]",
+        "7+1|train|0|5|100|COMPLETED|gres/gpu=1|n3",
+        "8|other|0|5|100|COMPLETED|gres/gpu=4|n4",
+    ]
+    found = {job.name: job for job in read(tmp_path, lines(*rows)).jobs}
+    assert found.keys() == {"train.7", "other.8"}
+    assert (found["train.7"].gpus, found["train.7"].placement) == (9, {"n1": 4, "n2": 4, "n3": 1})
+    ids = [
+        {"job_id": {"set": True, "number": 7}, "job_offset": {"set": True, "number": n}}
+        for n in (0, 1)
+    ]
+    entries = [slurm_json(job_id=7 + n, het=het) for n, het in enumerate(ids)]
+    (job,) = read(tmp_path, json.dumps({"jobs": entries})).jobs
+    assert (job.gpus, job.placement) == (16, {"n1": 8, "n2": 8})
+
+
 @pytest.mark.parametrize(
     ("tres", "gpus"),
     [
@@ -98,20 +135,18 @@ def test_gpus_of_types_are_counted_once(tmp_path: Path, tres: str, gpus: int) ->
     assert (job.gpus, job.name) == (gpus, f"{name}.1")
 
 
-def test_jobs_on_parts_of_gpus_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_parts_of_gpus_keep_their_gpu_hours(tmp_path: Path) -> None:
     rows = [
         f"{n}|a|0|0|7200|COMPLETED|{tres}|n1"
         for n, tres in enumerate(
             ("gres/gpu=8", "gres/gpu=1,gres/gpu:a100_3g.20gb=1", "gres/gpu:1g.10gb=2")
         )
     ]
-    for text, left in (
-        (lines(*rows), 2),
-        (CSV + "a,0,0,7200,0.5,n1,m,\nb,0,0,7200,8.0,n1,m,\n", 1),
-    ):
-        log = read(tmp_path, text)
-        assert [job.gpus for job in log.jobs] == [8]
-        assert log.left_out == {"on parts of GPUs": left}
+    log = read(tmp_path, lines(*rows))
+    assert [job.gpus for job in log.jobs] == [8]
+    assert (log.parts, log.other_hours) == (2, pytest.approx(2 * 5 / 7, abs=1e-3))
+    log = read(tmp_path, CSV + "a,0,0,7200,0.5,n1,m,\nb,0,0,7200,8.0,n1,m,\n")
+    assert ([job.gpus for job in log.jobs], log.parts, log.other_hours) == ([8], 1, 1.0)
 
 
 def test_bad_rows_are_counted_unless_they_are_most(tmp_path: Path) -> None:
@@ -124,6 +159,55 @@ def test_bad_rows_are_counted_unless_they_are_most(tmp_path: Path) -> None:
     assert count == 2
     with pytest.raises(UsageError, match="log:3: start: 'soon' is no time"):
         read(tmp_path, CSV + "\n".join(rows[:2]) + "\n")
+
+
+def slurm_json(**changed: object) -> dict[str, object]:
+    """An entry of `sacct --json`."""
+    gpus = [
+        {"type": "cpu", "name": "", "id": 1, "count": 64},
+        {"type": "gres", "name": "gpu", "id": 1001, "count": 8},
+        {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 8},
+    ]
+    entry: dict[str, object] = {
+        "job_id": 7,
+        "name": "vgg16-1",
+        "time": {"submission": 1772359200, "start": 1772359260, "end": 1772362860, "suspended": 60},
+        "state": {"current": ["COMPLETED"], "reason": "None"},
+        "tres": {"allocated": gpus, "requested": []},
+        "nodes": "n[1-2]",
+        "steps": [],
+    }
+    return entry | changed
+
+
+def test_sacct_in_json_says_what_the_table_does(tmp_path: Path) -> None:
+    running = slurm_json(job_id=8, time={"submission": 1, "start": 2, "end": 0})
+    old = slurm_json(job_id=9, state={"current": "COMPLETED"})
+    cpus = slurm_json(job_id=10, tres={"allocated": []})
+    log = read(tmp_path, json.dumps({"jobs": [slurm_json(), running, old, cpus]}))
+    (job, other) = log.jobs
+    assert (job.gpus, job.placement, job.model) == (8, {"n1": 4, "n2": 4}, "vgg16")
+    assert (job.start_s - job.submitted_s, job.took_s) == (60, 3540)
+    assert other.id == "9"
+    assert log.left_out == {"completed": 1, "without gres/gpu in AllocTRES": 1}
+
+
+@pytest.mark.parametrize(
+    "entry", [5, None, {"time": 3}, {"tres": {"allocated": [{"type": "gres", "name": 5}]}}]
+)
+def test_malformed_entries_of_sacct_are_refused(tmp_path: Path, entry: object) -> None:
+    with pytest.raises(UsageError, match=r"log: jobs.0.: can't be read"):
+        read(tmp_path, json.dumps({"jobs": [entry]}))
+
+
+@pytest.mark.parametrize(("ids", "noted"), [((1, 2), "sacct -aPXD"), ((1, 1), ": 1 later run.")])
+def test_requeues_and_missing_earlier_runs_are_noted(
+    tmp_path: Path, ids: tuple[int, int], noted: str
+) -> None:
+    line = "%d|bert|%d|%d|%d|%s|gres/gpu=8|n1"
+    rows = [line % (ids[0], 0, 1, 9, "NODE_FAIL"), line % (ids[1], 10, 11, 19, "COMPLETED")]
+    notes = read(tmp_path, lines(*rows)).notes
+    assert [noted in note for note in notes] == [True]
 
 
 def test_jobs_that_never_ran_or_still_do_are_left_out(tmp_path: Path) -> None:
@@ -192,10 +276,7 @@ def test_names_of_any_kind_come_through(tmp_path: Path) -> None:
         ("name,name,submitted,start,end,gpus\n", "log:1: there are two columns name"),
         (CSV + "bert,0,1772359200000,1772362800000,8,,,\n", "2: start: .*; divide milliseconds"),
         (lines(f"7|a|0|1|9|COMPLETED|gres/gpu={10**20}|n1"), "is no number of GPUs"),
-        (
-            JOBS.partition("\n")[2],
-            "log:1: there is no column JobID, JobName, .*; there must be JobID",
-        ),
+        (lines("7|a|0|1|9|X|gres/gpu=1|n1|long", head=f"{HEAD}|Suspended"), "2: Suspended: 'long'"),
         ("{" * 100_000, "is not a list of Kubernetes objects"),
         (CSV + "a,0,1,9,-8,,m,1\n", "2: gpus: must be a whole number"),
         (CSV + "a,0,1,9,1,n1;n2,m,1\n", "2: nodes: 2 of them, and 1 GPU\\."),
@@ -336,6 +417,17 @@ def test_kueues_admission_says_counts_and_nodes(
     assert (job.gpus, job.placement) == (12, placement)
 
 
+def test_time_before_an_eviction_counts_as_held(tmp_path: Path) -> None:
+    """Where it was isn't known: on the servers of the last admission, others may have been."""
+    whole = kube("Workload")
+    status = whole["items"][0]["status"]
+    status["schedulingStats"] = {"evictions": [{"count": 1}]}
+    assert ["1 job was evicted" in note for note in read(tmp_path, json.dumps(whole)).notes] == [1]
+    status["accumulatedPastExecutionTimeSeconds"] = 45
+    log = read(tmp_path, json.dumps(whole))
+    assert (log.jobs[0].took_s, log.other_hours, log.notes) == (3600, 8 * 45 / 3600, ())
+
+
 def test_a_volcano_job_holds_gpus_in_all_its_running_phases(tmp_path: Path) -> None:
     whole = kube("volcano")
     again = [("Restarting", "10:11"), ("Running", "10:31"), ("Completed", "11:01")]
@@ -404,7 +496,7 @@ def test_networks_of_slurm(tmp_path: Path) -> None:
         ("SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n2", "n2 is below a and b"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a Nodes=n1", "a and b are below"),
         ("# x\nSwitchName=a Nodes=n[1-99999999999]", "t.conf:2: .* more than 100000"),
-        ("BlockName=a Nodes=n1", "t.conf:1: needs SwitchName with Nodes or Switches"),
+        ("BlockName=a Nodes=n1", "t.conf:1: needs SwitchName with .* blocks as switches below"),
     ],
 )
 def test_malformed_networks_of_slurm_are_refused(tmp_path: Path, text: str, said: str) -> None:
