@@ -4,14 +4,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import counted
-from mltcp_tools.cli.options import list_option, output_file, shown_option
+from mltcp_tools.cli.options import BYTES, RATE, Quantity, list_option, output_file, shown_option
 from mltcp_tools.cli.text import examples
+
+
+def _typed(kind: Quantity) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """A callback that keeps what was typed, and refuses what isn't such a quantity."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        if value is not None:
+            kind.convert(value, param, ctx)
+        return value
+
+    return check
 
 
 @click.command(
@@ -30,16 +42,23 @@ from mltcp_tools.cli.text import examples
     help="Slurm's topology.conf, or YAML whose section `cluster` describes servers and links.",
 )
 @click.option(
-    "--rate", metavar="RATE", help="Rate of a server's link, such as 100gbit, unless FILE has it."
+    "--rate",
+    callback=_typed(RATE),
+    metavar="RATE",
+    help="Rate of a server's link, such as 100gbit, unless FILE has it.",
 )
 @click.option(
     "--uplink",
+    callback=_typed(RATE),
     metavar="RATE",
     help="Rate of a link between switches of Slurm's topology.  [default: as much as all servers"
     " below can send, so that uplinks are never the bottleneck]",
 )
 @click.option(
-    "--queue", metavar="SIZE", help="Queue of a switch's port, unless FILE has it.  [default: 1MB]"
+    "--queue",
+    callback=_typed(BYTES),
+    metavar="SIZE",
+    help="Queue of a switch's port, unless FILE has it.  [default: 1MB]",
 )
 @list_option(
     "--models",
@@ -67,9 +86,9 @@ def import_(
     """Read the jobs of a scheduler's log into a workload.
 
     LOG is what sacct prints (TZ=UTC sacct -aPXD -o
-    JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList), a list of Kueue's workloads or of
-    Volcano's jobs (kubectl get … -A -o json), or a CSV with name, submitted, start, end, gpus and,
-    where known, nodes, model, iterations or iteration.
+    JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList,Suspended, or sacct -aXD --json), a list
+    of Kueue's workloads or of Volcano's jobs (kubectl get … -A -o json), or a CSV with name,
+    submitted, start, end, gpus and, where known, nodes, model, iterations or iteration.
     The error names all missing inputs at once.
     """
     from mltcp_tools.clusters.own import importing

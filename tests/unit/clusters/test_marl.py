@@ -259,7 +259,9 @@ def test_command_prints_policies_and_errors_as_json(
     command = ["cluster", "marl", str(file), "--rounds", "1", "--held-out", "2", "--json"]
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [each["policy"] for each in found["runs"]] == 2 * ["marl"] + 2 * ["fifo"] + 2 * ["predicted"]
+    assert [each["policy"] for each in found["runs"]] == 2 * ["marl"] + 2 * ["fifo"] + 2 * [
+        "predicted"
+    ]
     assert found["interference"]["error"] < found["interference"]["guess"]
 
 

@@ -80,9 +80,9 @@ def test_what_describes_a_network_is_not_said_in_two_ways(tmp_path: Path) -> Non
     both = said("--network", str(tmp_path / "c.yaml"), "--rate", "1gbit")
     assert "describes all links; leave out --rate and --uplink" in both
     assert "--uplink is the rate of links between switches" in said("--uplink", "1gbit")
-    fast = "cluster.links[1].rate: 'fast' is not a rate"
-    assert fast in said("--rate", "fast")
-    assert "cluster.queue: '60' is not a size" in said("--rate", "1gbit", "--queue", "60")
+    (tmp_path / "topology.yaml").write_text("- topology: t\n  flat: true\n")
+    slurm = said("--network", str(tmp_path / "topology.yaml"), "--rate", "1gbit")
+    assert "is a topology.yaml of Slurm, which isn't read; write its switches as" in slurm
     assert said().startswith("the rate of the servers' links is unknown: give --rate")
     table = ["--models", str(tmp_path / "m.yaml"), "--rate", "1gbit"]
     (tmp_path / "m.yaml").write_text("models: {bert: {size: -1MB}, vgg16: {size: 1MB}}\n")
@@ -92,6 +92,13 @@ def test_what_describes_a_network_is_not_said_in_two_ways(tmp_path: Path) -> Non
     topology = parse_workload((tmp_path / "data.yaml").read_text(), "w").topology
     assert topology.queue == 60_000
     assert topology.network.rates_bps[0] == 1e9
+
+
+@pytest.mark.parametrize("option", ["--rate", "--uplink", "--queue"])
+def test_what_is_no_quantity_is_refused_by_its_option(tmp_path: Path, option: str) -> None:
+    (tmp_path / "log").write_text(SACCT)
+    said = CliRunner().invoke(import_, [str(tmp_path / "log"), option, "60"]).output
+    assert re.search(f"{option}'?: '60' is not a (rate|size), as it has no unit", said)
 
 
 @pytest.mark.parametrize(
@@ -401,12 +408,13 @@ jobs:
   - {name: a, model: quiet, gpus: 4, iterations: 100, start: 0s, took: 100s, placement: {s0: 4}}
   - {name: b, model: quiet, gpus: 4, iterations: 50, start: 60s, took: 50s, placement: {s1: 4}}
   - {name: c, model: loud, gpus: 8, iterations: 100, took: 200s, placement: {s1: 4, s2: 4}}
+parts: {jobs: 1, gpu_hours: 1.0}
 """
     found = facts(parse_workload(text, "w"))
-    held_s = 400 + 200 + 1600
+    held_s = 400 + 200 + 1600 + 3600
     assert found["gpu_hours"] == pytest.approx(held_s / 3600)
     assert found["utilisation"] == pytest.approx(held_s / (16 * 200))
-    assert (found["jobs"], found["wait_mean_s"], found["wait_median_s"]) == (3, 20, 0)
+    assert (found["jobs"], found["wait_mean_s"], found["wait_median_s"]) == (4, 20, 0)
     assert (found["several"], found["leaves"]) == (pytest.approx(1600 / held_s),) * 2
     assert found["leaves_network"] == pytest.approx(800 / held_s)
 
@@ -426,14 +434,17 @@ def test_bounds_hold_where_nobody_knows_where_jobs_ran(network: str, leaves: flo
     assert found["leaves_network"] == (found["several_network"] if leaves else 0.0)
 
 
-def scraped(rates_bps: dict[str, float], reset_s: float = math.inf) -> str:
+def scraped(
+    rates_bps: dict[str, float], reset_s: float = math.inf, period_s: float = math.inf
+) -> str:
     """Samples each 10 s of servers that send at these rates for 1000 s, as Prometheus has them.
-    reset_s: when counters begin again."""
+    reset_s: when counters begin again. period_s: after which they do over and over, as a rate under
+    a counter's name does."""
     result = []
     for node, rate in rates_bps.items():
         for device, share in (("eth0", 0.75), ("ib0", 0.25), ("lo", 9.0), ("bond0", 1.0)):
             values = [
-                [at, str(rate / 8 * share * (at if at < reset_s else at - reset_s))]
+                [at, str(rate / 8 * share * ((at if at < reset_s else at - reset_s) % period_s))]
                 for at in range(0, 1001, 10)
             ]
             labels = {"instance": f"{node}.example.org:9100", "device": device}
@@ -497,6 +508,8 @@ def test_counters_say_what_models_send(
         (scraped({"n9": 1e9}), r"to itself: they have 0 of .* not n1, n2 \(but n9.example.org\)"),
         (scraped({"n1": 1e9}).replace("__name__", "was"), r"has no .* itself, without rate"),
         (scraped({"n1": 3e9, "n2": 12e9}), r"a sent 12 Gbit/s .* over n2, .* that link has 10"),
+        (scraped({"n1": 3e9, "n2": -1e9}), "n2.example.org are negative"),
+        (scraped({"n1": 1e9}, period_s=30), "n1.example.org are negative, or fall 33 times"),
         (scraped({"n1": 9e6, "n2": 9e6}), r"almost no bytes .* on several servers \(mine\)"),
     ],
 )
