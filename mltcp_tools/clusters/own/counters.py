@@ -140,7 +140,12 @@ def read_counters(path: Path) -> Counters:
         name = re.sub(r":[0-9]+$", "", name)
         values = np.array(sorted(samples), dtype=float).reshape(-1, 2)
         values = values[np.isfinite(values).all(axis=1)]
-        _require_counts(path, name, values[:, 1])
+        falls = int((np.diff(values[:, 1]) < 0).sum())
+        if (values[:, 1] < 0).any() or falls > max(2, len(values) // 10):
+            raise UsageError(
+                f"{path}: samples of {name} are negative, or fall {falls} times; write the counter"
+                " itself, without rate(), and none of 32 bits, which wraps."
+            )
         series[name].append(values)
     if not series:
         raise UsageError(
@@ -148,17 +153,6 @@ def read_counters(path: Path) -> Counters:
             " Prometheus's /api/v1/query_range gives for the counter itself, without rate()."
         )
     return Counters(series)
-
-
-def _require_counts(path: Path, name: str, values: Floats) -> None:
-    """Raise a UsageError where samples aren't a counter's, which falls only when it restarts."""
-    falls = int((np.diff(values) < 0).sum())
-    if (values < 0).any() or falls > max(2, len(values) // 10):
-        raise UsageError(
-            f"{path}: samples of {name} are negative, or fall {falls} times, which a counter's"
-            " don't; write the counter itself, without rate(). A counter of 32 bits, which wraps,"
-            " can't be read."
-        )
 
 
 def _json(text: str, path: Path) -> Iterator[tuple[Mapping[str, str], list[tuple[float, float]]]]:

@@ -62,8 +62,7 @@ def network_of(
         if re.search("^- .*topology:", read_text(path), re.MULTILINE):
             raise UsageError(
                 f"{path} is a topology.yaml of Slurm, which isn't read; write its switches as a"
-                " topology.conf (SwitchName=… with Nodes=… or Switches=…), and blocks as switches"
-                " below one above all."
+                " topology.conf (SwitchName=… Nodes=…), and blocks as switches below one above all."
             )
         if rate or uplink:
             raise UsageError(f"{path} describes all links; leave out --rate and --uplink.")

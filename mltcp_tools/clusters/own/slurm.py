@@ -93,8 +93,7 @@ def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         if not name or not (nodes or lower):
             raise UsageError(
                 f"{path}:{number}: needs SwitchName with Nodes or Switches, as Slurm's"
-                " topology/tree has them; write blocks as switches below one above all, or any"
-                " network as a section `cluster` in YAML."
+                " topology/tree has them; write blocks as switches below one above all."
             )
         for words, table in ((nodes, below), (lower, switches)):
             if words:
