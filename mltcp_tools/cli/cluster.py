@@ -20,6 +20,12 @@ def _draws_options(default: int, least: int = 1) -> Callable[[Any], Any]:
     """Options of commands that draw workloads: default and least number of draws."""
     options = (
         shown_option(
+            "--shorter",
+            type=click.FloatRange(1),
+            default=1.0,
+            help="Factor by which jobs and arrival times are shortened.",
+        ),
+        shown_option(
             "--draws",
             type=click.IntRange(least),
             default=default,
@@ -45,8 +51,8 @@ def command() -> None:
 @click.option(
     "--workload",
     "trace",
-    metavar="sia:FILE",
-    help="Take the jobs from a public trace, of Sia.",
+    metavar="KIND:FILE",
+    help="Take the jobs from a public trace: sia:FILE or elasticflow:FILE.",
 )
 @list_option(
     "--policy",
@@ -78,6 +84,7 @@ def run(
     policies: tuple[str, ...],
     treatments: tuple[str, ...],
     address: str | None,
+    shorter: float,
     draws: int,
     as_json: bool,
 ) -> None:
@@ -97,7 +104,7 @@ def run(
 
     # Names that don't exist are refused before anything runs.
     variants = [(policy(n).name, treatment(t).name) for n in policies for t in treatments]
-    workloads = read_draws(file, trace, draws)
+    workloads = read_draws(file, trace, draws, shorter)
     tasks = [Task(each, name, how) for each in workloads for name, how in variants]
     done: dict[int, Outcome] = {}
     for place, outcome in sweep(tasks, address):
@@ -125,7 +132,7 @@ def run(
     "--workload",
     "traces",
     required=True,
-    metavar="sia:FILE,…",
+    metavar="KIND:FILE,…",
     help="Training jobs, as for `mltcp cluster run`; each trace is compared by itself.",
 )
 @click.option("--requests", required=True, metavar="azure:FILE", help="Requests to serve.")
@@ -140,14 +147,15 @@ def fapes(
     requests: str,
     inference: int,
     tenants: int,
+    shorter: float,
     draws: int,
     as_json: bool,
 ) -> None:
     """Compare FaPES with other ways to share a cluster between training and inference.
 
-    Each rival lacks a part of FaPES: static-elastic lends no servers, fapes-kpa has a tuned
-    autoscaler instead of a prediction, and with fapes-fixed the batch of each GPU stays. FILE
-    describes the cluster, as for `mltcp cluster run`.
+    Each rival lacks a part of FaPES: static-elastic lends no servers, lyra has another scheduler,
+    fapes-kpa a tuned autoscaler instead of a prediction, and with fapes-fixed the batch of each GPU
+    stays. FILE describes the cluster, as for `mltcp cluster run`.
 
     The tenants replay the requests until the last job arrives, with 70 % fewer at night. Figures
     are means over --draws of requests, paths and random variation; FaPES' savings come last.
@@ -161,7 +169,7 @@ def fapes(
     compared = {}
     for trace in traces:
         results = []
-        workloads = read_draws(file, trace, draws)
+        workloads = read_draws(file, trace, draws, shorter)
         for draw, workload in enumerate(workloads, 1):
             served = replayed(asked, workload.jobs[-1].arrival_s / 3600, tenants, draw)
             click.echo(f"{trace}, draw {draw} of {draws}…", err=True)
@@ -183,9 +191,8 @@ def fapes(
 def marl(file: Path, rounds: int, held_out: int, as_json: bool) -> None:
     """Train schedulers that learn where jobs go, and compare them with others.
 
-    These are `fifo` with backfilling, as which training begins, and `predicted`, which chooses the
-    place that the same model of interference calls best. Their lines say by how much they are below
-    the learned schedulers.
+    These are `fifo` with backfilling, as which training begins, and `predicted`, which takes the
+    place that the interference model calls best. Lines say how far both are below `marl`.
 
     FILE describes a cluster and jobs to draw (`generate`), as for `run`. Each leaf has a scheduler
     (multi-agent reinforcement learning, arXiv 2112.13354). Workloads to train on, to choose among

@@ -46,6 +46,7 @@ MODELS: dict[str, Model] = {
     for model in (
         Model("resnet50", 0.180, 102_000_000),
         Model("vgg16", 0.230, 553_000_000),
+        Model("inception", 0.210, 95_000_000),
         Model("bert", 0.420, 1_340_000_000),
         Model("gpt2", 0.900, 3_000_000_000),
         Model("cifar10", 0.050, 45_000_000),

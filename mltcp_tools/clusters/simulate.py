@@ -269,8 +269,9 @@ class ClusterSimulator:
             self._up[self._held.pop()] = True
         while len(self._held) < count:
             view = self._view()
+            cost = getattr(self._policy, "reclaim_cost", reclaim_cost)
             left = [server for server in range(len(self._up)) if self._up[server]]
-            server = min(left, key=lambda each: (reclaim_cost(view, each), each))
+            server = min(left, key=lambda each: (cost(view, each), each))
             for number in [n for n, s in self._running.items() if server in s.allocation]:
                 self._stop(number)
             self._up[server] = False

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Workloads from public traces: `sia:FILE`, `azure:FILE`.
+"""Workloads from public traces: `sia:FILE`, `elasticflow:FILE`, `azure:FILE`.
 
 sia: comma-separated time, application, num_replicas, batch_size of siasosp23/artifacts; how long a
-job trains isn't in there and is taken from what its application needs until it converges. azure:
-timestamp, context and generated tokens of requests, of Azure/AzurePublicDataset.
+job trains isn't in there and is taken from what its application needs until it converges.
+elasticflow: jobs of pkusys/ElasticFlow with their durations and iterations. azure: timestamp,
+context and generated tokens of requests, of Azure/AzurePublicDataset.
 
 A file that isn't what it should be gives a UsageError with its line and field.
 """
@@ -11,13 +12,13 @@ A file that isn't what it should be gives a UsageError with its line and field.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.fapes.inference import Request
-from mltcp_tools.clusters.models import MODELS
+from mltcp_tools.clusters.models import MODELS, Model
 from mltcp_tools.clusters.own.entries import Row
 from mltcp_tools.clusters.own.replay import calibrated
 from mltcp_tools.clusters.reading import parse_cluster, parse_workload
@@ -26,9 +27,15 @@ from mltcp_tools.clusters.workload import (
     SEEDS,
     ClusterJob,
     Workload,
+    alone_s,
 )
 from mltcp_tools.lab.planning.reading import read_text
 
+ELASTICFLOW = {
+    **{name: name for name in ("vgg16", "resnet50", "bert", "gpt2", "deepspeech2")},
+    **{"vgg19": "vgg16", "inception3": "inception"},
+}
+"""Its models -> those of MODELS."""
 SIA = {
     "bert": (88_000 * 3, 0.2233, 0.05825, 600),
     "cifar10": (50_000 * 60, 0.02038, 0.0006499, 6_600),
@@ -42,26 +49,50 @@ SIA = {
 the relative errors on placements of one GPU: off by 1 to 5 % in the mean, yolov3 by 15 %); gradient
 noise scale in samples. The last is the lower quartile over a training with the smallest batch: it
 rises, so that most of a training loses less in large batches."""
+_TRACES = {
+    "sia": ("time", "name", "application", "num_replicas", "batch_size"),
+    "elasticflow": ("submit_time", "job_id", "model_name", "num_gpu", "duration", "iteration"),
+}
+"""Kind of a trace of jobs -> its columns: arrivals, names, models, GPUs, and what else is read."""
 
 
 def read_jobs(spec: str, topology: Topology, seed: int = 1) -> tuple[ClusterJob, ...]:
-    """Jobs from `sia:FILE`; jobs larger than the cluster are refused. seed: of their luck."""
+    """Jobs from `sia:FILE` or `elasticflow:FILE`; jobs larger than the cluster are refused. seed:
+    of their luck."""
+    kind = spec.partition(":")[0]
+    if kind not in _TRACES:
+        raise UsageError(f"{spec!r} names no trace; write sia:FILE or elasticflow:FILE.")
     jobs: list[ClusterJob] = []
-    needed = ("time", "name", "application", "num_replicas", "batch_size")
-    for row, arrival_s in _rows(spec, "sia", needed):
-        name = row.text("application")
-        if name not in SIA:
-            raise row.error("application", f"{name!r} is not one of {', '.join(SIA)}")
-        batch, gpus = row.count("batch_size", 1), row.count("num_replicas", 1)
+    known: Mapping[str, object] = SIA if kind == "sia" else ELASTICFLOW
+    _, name, application, replicas, *_ = _TRACES[kind]
+    for row, arrival_s in _rows(spec, kind, _TRACES[kind]):
+        if row.text(application) not in known:
+            said = f"{row.text(application)!r} is not one of {', '.join(known)}"
+            raise row.error(application, said)
+        gpus = row.count(replicas, 1)
         if gpus > topology.total_gpus:
-            said = f"{gpus} GPUs, and the cluster has {topology.total_gpus}"
-            raise row.error("num_replicas", said)
-        samples, step_s, sample_s, noise = SIA[name]
-        compute_s = step_s + sample_s * batch / gpus
-        model = replace(MODELS[name], compute_s=compute_s, step_s=step_s, noise=noise / batch)
-        own = row.text("name"), model, gpus, max(1, round(samples / batch)), arrival_s
+            raise row.error(replicas, f"{gpus} GPUs, and the cluster has {topology.total_gpus}")
+        model, iterations = (_sia if kind == "sia" else _elasticflow)(row, gpus, topology)
+        own = row.text(name), model, gpus, iterations, arrival_s
         jobs.append(ClusterJob(*own, seed=seed * SEEDS + len(jobs)))
     return tuple(jobs)
+
+
+def _sia(row: Row, gpus: int, topology: Topology) -> tuple[Model, int]:
+    """A job's model and iterations."""
+    name, batch = row.text("application"), row.count("batch_size", 1)
+    samples, step_s, sample_s, noise = SIA[name]
+    compute_s = step_s + sample_s * batch / gpus
+    model = replace(MODELS[name], compute_s=compute_s, step_s=step_s, noise=noise / batch)
+    return model, max(1, round(samples / batch))
+
+
+def _elasticflow(row: Row, gpus: int, topology: Topology) -> tuple[Model, int]:
+    """A job's model and iterations; what isn't communication of an iteration is computing."""
+    model, iterations = MODELS[ELASTICFLOW[row.text("model_name")]], row.count("iteration", 1)
+    took_s = row.time("duration") / iterations
+    sending_s = alone_s(model, gpus, topology) - model.compute_s
+    return replace(model, compute_s=max(took_s - sending_s, took_s / 2)), iterations
 
 
 def read_requests(spec: str) -> tuple[Request, ...]:
@@ -106,12 +137,14 @@ def read_workload(file: Path, trace: str | None, seed: int | None = None) -> Wor
     return replace(base, jobs=read_jobs(trace, base.topology, base.seed))
 
 
-def read_draws(file: Path, trace: str | None, draws: int) -> list[Workload]:
-    """So many draws of a workload; observed jobs are fitted once, and have other paths and random
-    variation in each."""
+def read_draws(file: Path, trace: str | None, draws: int, shorter: float = 1) -> list[Workload]:
+    """So many draws of a workload, shorter by a factor; observed jobs are fitted once, and have
+    other paths and random variation in each."""
     first = read_workload(file, trace)
     seeds = range(first.seed, first.seed + draws)
     if first.observed:
         first = calibrated(first)[0]
-        return [first.drawn(seed) for seed in seeds]
-    return [first, *(read_workload(file, trace, seed) for seed in seeds[1:])]
+        found = [first.drawn(seed) for seed in seeds]
+    else:
+        found = [first, *(read_workload(file, trace, seed) for seed in seeds[1:])]
+    return [each.shorter(shorter) for each in found]

@@ -92,6 +92,14 @@ class Workload:
         topology = replace(self.topology, seed=seed)
         return replace(self, topology=topology, jobs=tuple(jobs), seed=seed)
 
+    def shorter(self, factor: float) -> Workload:
+        """The same with jobs, and the times between them, shorter by the factor."""
+        jobs = []
+        for job in self.jobs:
+            count = max(1, round(job.iterations / factor))
+            jobs.append(replace(job, arrival_s=job.arrival_s / factor, iterations=count))
+        return replace(self, jobs=tuple(jobs))
+
 
 def servers_of(job: ClusterJob, gpus: int) -> int:
     """The number of servers of a job, the fewest of so many GPUs where its place isn't known."""

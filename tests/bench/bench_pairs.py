@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Pairs of a trace's jobs that no time shift can help: Cassini's score of each pair on one link.
 
-    python tests/bench/bench_pairs.py sia:FILE...
+    python tests/bench/bench_pairs.py KIND:FILE...
 
 Of each trace PAIRS random pairs of jobs are drawn, as if they met. Both are rings that send their
 gradients once in each direction over a link of that rate, and compute as the trace says.

@@ -18,13 +18,14 @@ from mltcp_tools.clusters.fapes.inference import (
     serve,
     tuned,
 )
+from mltcp_tools.clusters.fapes.policies import Lyra
 from mltcp_tools.clusters.outcome import interval
 from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.workload import Workload
 
-VARIANTS = ("static-elastic", "fapes-kpa", "fapes-fixed", "fapes")
+VARIANTS = ("static-elastic", "lyra", "fapes-kpa", "fapes-fixed", "fapes")
 
 
 def compare(
@@ -36,7 +37,8 @@ def compare(
 
     fapes: training may have all but one server that inference doesn't need, by prediction, and the
     reverse. fapes-kpa: a tuned KPA (`tuned`) instead of prediction. fapes-fixed: jobs keep the
-    batch that each GPU has. static-elastic: inference keeps its own `inference_servers`.
+    batch that each GPU has. lyra: Lyra's scheduler on what a plain KPA leaves of inference's own
+    `inference_servers`. static-elastic: nothing is lent.
     """
     topology = workload.topology
     if not 0 < inference_servers < topology.servers:
@@ -52,7 +54,7 @@ def compare(
         "fapes": (Predictive(mean_s), wide),
     }
     served = {name: serve(requests, scaler, limit) for name, (scaler, limit) in scalers.items()}
-    served["fapes-fixed"] = served["fapes"]
+    served |= {"lyra": served["static-elastic"], "fapes-fixed": served["fapes"]}
     results = []
     for variant in VARIANTS:
         needs = list(served[variant].needs(topology.gpus))
@@ -60,7 +62,7 @@ def compare(
             needs = [(0.0, inference_servers)]
         outcome = ClusterSimulator(
             _fixed(workload) if variant == "fapes-fixed" else workload,
-            Elastic(),
+            Lyra() if variant == "lyra" else Elastic(),
             treatment("mltcp"),
             needs=needs,
         ).run()

@@ -67,7 +67,7 @@ def test_what_can_be_given_again_can_be_given_with_commas() -> None:
 NUMBERS = {
     *("--port", "--seed", "--iterations", "--repetitions", "--attempts", "--repeats", "--rounds"),
     *("--flows", "--bursts", "--levels", "--namespaces", "--inference", "--tenants", "--draws"),
-    *("--slope", "--intercept", "--block"),
+    *("--slope", "--intercept", "--block", "--shorter"),
     "--held-out",
 }
 """Options whose numbers have no unit: counts, seeds, factors, degrees."""

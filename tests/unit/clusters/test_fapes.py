@@ -140,11 +140,12 @@ def test_loans_help_training_and_keep_the_objective() -> None:
     results = {each["variant"]: each for each in compare(workload, requests, 4)}
     completion = {variant: each["completion_mean_s"] for variant, each in results.items()}
     assert completion["fapes"] < completion["static-elastic"]
+    assert completion["lyra"] < completion["static-elastic"]
     kept = results["fapes"]["slo_attainment"]
     assert kept >= results["static-elastic"]["slo_attainment"]
     assert all(each["jobs"] == 25 for each in results.values())
     by_rival = {each["rival"]: each for each in saved([list(results.values())])}
-    assert list(by_rival) == ["static-elastic", "fapes-kpa", "fapes-fixed"]
+    assert list(by_rival) == ["static-elastic", "lyra", "fapes-kpa", "fapes-fixed"]
     below = 1 - completion["fapes"] / completion["fapes-kpa"]
     assert by_rival["fapes-kpa"]["completion"] == pytest.approx(below)
 

@@ -74,3 +74,13 @@ def test_draws_reach_jobs_paths_and_output(tmp_path: Path) -> None:
     assert runs()[0] == two[2]
     file.write_text(file.read_text().replace("seed: 4", "seed: 3"))
     assert [len(each["each"]) for each in runs("--draws", "2")] == [5, 5]  # type: ignore[arg-type]
+
+
+def test_a_shorter_workload_ends_sooner_by_the_same_factor() -> None:
+    jobs = (ClusterJob("a", CALM, 1, 10_000), ClusterJob("b", LOUD, 1, 10_000, 500.0))
+    plain = Workload(ONE, jobs)
+    long_s, short_s = (
+        ClusterSimulator(each, policy("fifo"), treatment("fair")).run().makespan_s
+        for each in (plain, plain.shorter(10))
+    )
+    assert short_s == pytest.approx(long_s / 10, rel=1e-3)

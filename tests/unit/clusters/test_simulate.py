@@ -166,6 +166,7 @@ def test_a_wrong_workload_is_refused_in_one_sentence(old: str, new: str, complai
 
 
 SIA = "name,time,application,num_replicas,batch_size\n"
+ELASTIC = "job_id,submit_time,model_name,ddl,batch_size,num_gpu,duration,iteration\n"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
 
@@ -178,6 +179,9 @@ def write(folder: Path, text: str) -> str:
 def test_traces_are_read(tmp_path: Path) -> None:
     (job,) = read_jobs(f"sia:{write(tmp_path, SIA + 'x,7,bert,4,48')}", SMALL)
     assert (job.gpus, job.iterations) == (4, 5500)
+    text = ELASTIC + "0,10,vgg16,5000,64,1,1000,2000"
+    (job,) = read_jobs(f"elasticflow:{write(tmp_path, text)}", SMALL)
+    assert (job.gpus, alone_s(job.model, 1, SMALL)) == (1, pytest.approx(0.5))
     text = AZURE + "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0799600,3,8\n"
     requests = read_requests(f"azure:{write(tmp_path, text)}")
     assert [(r.arrival_s, r.context, r.generated) for r in requests] == [
@@ -208,6 +212,8 @@ def test_a_wrong_trace_of_requests_names_line_and_field(tmp_path: Path) -> None:
         read_requests(f"azure:{write(tmp_path, AZURE + 'now,1,2')}")
     with pytest.raises(UsageError, match="names no trace"):
         read_jobs("philly:x", SMALL)
+    with pytest.raises(UsageError, match="trace:2: duration: missing"):
+        read_jobs(f"elasticflow:{write(tmp_path, ELASTIC + '0,1,vgg16,5,6,1,,7')}", SMALL)
 
 
 def test_the_plan_gives_no_gpus_that_make_a_job_slower() -> None:
