@@ -78,7 +78,8 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     ]
     if found["parts"]:
         said.append(
-            f"{found['parts']:,.1f} GPU hours, on parts of GPUs or before evictions, aren't simulated."
+            f"{found['parts']:,.1f} GPU hours are of jobs on parts of GPUs, or of runs before"
+            " evictions, which aren't simulated."
         )
     if found["unplaced"]:
         said.append(
