@@ -418,7 +418,7 @@ def test_kueues_admission_says_counts_and_nodes(
 
 
 def test_time_before_an_eviction_counts_as_held(tmp_path: Path) -> None:
-    """Where it was isn't known: on the servers of the last admission, others may have been."""
+    """Nothing says where it was: others may have been on the servers of the last admission."""
     whole = kube("Workload")
     status = whole["items"][0]["status"]
     status["schedulingStats"] = {"evictions": [{"count": 1}]}
