@@ -308,7 +308,7 @@ def main() -> None:
     document = save_matrix(folder, table, {name: SHAPES[name].description for name in there}, {})
     print(render_matrix_text(document))
     if options.into is not None:
-        text = put_table(options.into.read_text(encoding="utf-8"), load_matrix_run(folder))
+        text = put_table(options.into.read_text(encoding="utf-8"), table, load_matrix_run(folder))
         replace_file(options.into, text.encode())
 
 

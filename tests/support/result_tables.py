@@ -38,16 +38,6 @@ class MatrixRun:
     environments: Sequence[Mapping[str, Any]]
 
     @property
-    def simulated(self) -> bool:
-        return any(each.get("simulated") for each in self.environments)
-
-    @property
-    def name(self) -> str:
-        """The matrix's name, with `-simulated` where the simulator ran it."""
-        name = str(self.document["name"])
-        return f"{name}-simulated" if self.simulated else name
-
-    @property
     def algorithms(self) -> list[str]:
         """The versions of the algorithm that made it; one, unless runs were mixed."""
         return sorted({str(each["versions"].get("algorithm")) for each in self.environments})
@@ -182,11 +172,11 @@ def show_simulated(name: str, table: str, by: str, page: Path | None) -> None:
         replace_file(page, put_between(page.read_text(encoding="utf-8"), name, made).encode())
 
 
-def put_table(page: str, run: MatrixRun) -> str:
-    """`page` with the tables of `run` between the marks that bear its name."""
+def put_table(page: str, name: str, run: MatrixRun) -> str:
+    """`page` with the tables of `run` between the marks that bear the name."""
     document = run.document
     parts = [results_table(document), neighbours_table(document), _made_by(run)]
-    return put_between(page, run.name, "\n\n".join(part for part in parts if part))
+    return put_between(page, name, "\n\n".join(part for part in parts if part))
 
 
 def agreement_table(kernel: Mapping[str, Any], simulated: Mapping[str, Any]) -> str:
@@ -325,12 +315,13 @@ def unexplained(root: Path, page: str) -> list[str]:
 
 
 def main(page: Path, folders: Sequence[Path]) -> list[str]:
-    """Put the tables of these folders into the page, and how far kernel and simulator agree; a
-    matrix whose name the page lacks gets a section at its end. Returns the gains that fell."""
+    """Put the tables of these folders into the page, under the folders' names, and how far kernel
+    and simulator agree; a name that the page lacks gets a section at its end. Returns the gains
+    that fell."""
     old = text = page.read_text(encoding="utf-8")
-    runs = {run.name: run for run in map(load_matrix_run, folders)}
+    runs = {folder.name: load_matrix_run(folder) for folder in folders}
     for name, run in runs.items():
-        text = put_table(_with_marks(text, name), run)
+        text = put_table(_with_marks(text, name), name, run)
     for name, run in runs.items():
         other = runs.get(f"{name}-simulated")
         if other and (table := agreement_table(run.document, other.document)):
