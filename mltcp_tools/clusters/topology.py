@@ -71,6 +71,14 @@ class Topology:
     rtt_s: float = 20e-6
     seed: int = 1
 
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.machines) <= MAX_SERVERS:
+            raise UsageError(f"servers must be 1 to {MAX_SERVERS}, not {len(self.machines)}.")
+        for name in ("queue", "rtt_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{name.partition('_')[0]} must be more than 0, not {value:g}.")
+
     @property
     def servers(self) -> int:
         """Return the number of servers."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.clusters.fapes.inference import Request
 from mltcp_tools.clusters.models import MODELS, Model
-from mltcp_tools.clusters.own.entries import Row
+from mltcp_tools.clusters.own.entries import Clock, Row
 from mltcp_tools.clusters.own.replay import calibrated
 from mltcp_tools.clusters.reading import parse_cluster, parse_workload
 from mltcp_tools.clusters.topology import Topology
@@ -110,14 +110,14 @@ def _rows(spec: str, kind: str, needed: tuple[str, ...]) -> Iterator[tuple[Row, 
     found, _, file = spec.partition(":")
     if found != kind or not file:
         raise UsageError(f"{spec!r} names no trace of this kind; write {kind}:FILE.")
-    reader = csv.reader(read_text(Path(file)).splitlines())
+    reader, clock = csv.reader(read_text(Path(file)).splitlines()), Clock()
     header = next(reader, [])
     for name in needed:
         if name not in header:
             raise UsageError(f"{file}:1: {name}: no column of that name.")
     times_s: list[float] = []
     for fields in filter(None, reader):
-        row = Row(f"{file}:{reader.line_num}", dict(zip(header, fields, strict=False)))
+        row = Row(f"{file}:{reader.line_num}", dict(zip(header, fields, strict=False)), clock)
         times_s.append(row.time(needed[0]))
         if len(times_s) > 1 and times_s[-1] < times_s[-2]:
             raise row.error(needed[0], "earlier than the line before, so out of order")

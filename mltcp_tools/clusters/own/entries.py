@@ -58,11 +58,15 @@ class LeftOutError(Exception):
 Reader = Callable[[], LoggedJob]
 
 
+Clock = dict[str, str]
+"""Shared by a log's rows: of which kind its first time is."""
+
+
 class Row:
     """An entry's fields; errors name the place."""
 
-    def __init__(self, place: str, fields: Mapping[str, str]) -> None:
-        self.place, self.fields = place, fields
+    def __init__(self, place: str, fields: Mapping[str, str], clock: Clock) -> None:
+        self.place, self.fields, self._clock = place, fields, clock
 
     def known(self, name: str) -> str:
         """Return the field; "" where it isn't known."""
@@ -107,7 +111,7 @@ class Row:
 
     def time(self, name: str) -> float:
         """Return an instant in seconds since 1970, or since that from which the log counts."""
-        text = self.text(name)
+        text, kind = self.text(name), "in seconds"
         try:
             value = float(text)
         except ValueError:
@@ -116,9 +120,12 @@ class Row:
             except ValueError:
                 said = f"{text!r} is no time; write it as 2026-03-01T10:00:00, or in seconds"
                 raise self.error(name, said) from None
+            kind = "with a zone" if at.tzinfo else "without a zone"
             value = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
         if not abs(value) < _LAST_S:
             raise self.error(name, f"{text!r} is no time in seconds; divide milliseconds by 1000")
+        if kind != (first := self._clock.setdefault("kind", kind)):
+            raise self.error(name, f"is {kind}, and the log's first time {first}; use one format")
         return value
 
     def error(self, name: str, what: str) -> UsageError:

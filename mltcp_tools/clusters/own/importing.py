@@ -32,21 +32,21 @@ _ASKED = 20
 
 def models_of_table(path: Path) -> dict[str, Any]:
     """The section `models` of a YAML file, as a workload has it; names are text, as 007 is."""
-    section, values = _section(path, "models")
+    section, values = _section(read_text(path), path, "models")
     read_models(section)
     return dict(zip(section, values.values(), strict=True))
 
 
 def cluster_of(path: Path) -> dict[str, Any]:
     """The section `cluster` of a YAML file that has nothing else."""
-    _, values = _section(path, "cluster")
-    parse_cluster(read_text(path), str(path))
+    text = read_text(path)
+    _, values = _section(text, path, "cluster")
+    parse_cluster(text, str(path))
     return values
 
 
-def _section(path: Path, name: str) -> tuple[Section, dict[str, Any]]:
+def _section(text: str, path: Path, name: str) -> tuple[Section, dict[str, Any]]:
     """The one section of a YAML file, with its places and as values."""
-    text = read_text(path)
     section = read_section(text, str(path), [name]).section(name, None)
     if section is None:
         raise UsageError(f"{path} has no section `{name}`.")

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from mltcp_tools.base.errors import UsageError
-from mltcp_tools.clusters.own.entries import LoggedJob, Reader, Row
+from mltcp_tools.clusters.own.entries import Clock, LoggedJob, Reader, Row
 from mltcp_tools.clusters.own.tables import sacct, share_of
 
 _GPU = re.compile(r"(?:.*[/.-])?(?:gpus?(?:\.[a-z0-9-]+)?|mig-[1-7]g\.[0-9]+gb)")
@@ -48,8 +48,12 @@ def documents(text: str, file: str) -> Iterator[Reader]:
             f"{file} is not a list of Kubernetes objects in JSON, as `kubectl get … -o json`"
             f" prints it, and not what `sacct --json` prints ({error})."
         ) from None
-    slurms: _Read = partial(_slurm, set[tuple[str, str]]())
-    readers = {"Workload": _workload, "Job": _job, "sacct": slurms}
+    clock = Clock()
+    readers: dict[str, _Read] = {
+        "Workload": partial(_workload, clock),
+        "Job": partial(_job, clock),
+        "sacct": partial(_slurm, clock, set[tuple[str, str]]()),
+    }
     for number, (kind, item) in enumerate(zip(kinds, items, strict=True)):
         place = f"{file}: {'jobs' if slurm else 'items'}[{number}]"
         if kind not in readers:
@@ -75,7 +79,7 @@ def _get(item: Any, path: str, default: Any = None) -> Any:
     return default if item is None else item
 
 
-def _slurm(seen: set[tuple[str, str]], place: str, job: Any) -> LoggedJob:
+def _slurm(clock: Clock, seen: set[tuple[str, str]], place: str, job: Any) -> LoggedJob:
     """An entry of `sacct --json`, which has the columns of sacct's table; an unknown time is 0."""
     state = _get(job, "state.current") or ["unknown"]
     gpus = [
@@ -92,7 +96,7 @@ def _slurm(seen: set[tuple[str, str]], place: str, job: Any) -> LoggedJob:
         "State": str(state[0] if isinstance(state, list) else state),
         "AllocTRES": ",".join(gpus),
     }
-    return sacct(Row(place, fields), seen)
+    return sacct(Row(place, fields, clock), seen)
 
 
 def _number(value: Any) -> int:
@@ -102,7 +106,7 @@ def _number(value: Any) -> int:
     return int(value or 0)
 
 
-def _workload(place: str, item: Mapping[str, Any]) -> LoggedJob:
+def _workload(clock: Clock, place: str, item: Mapping[str, Any]) -> LoggedJob:
     """A Workload of Kueue, which keeps where its last admission alone was."""
     at = {
         each["type"]: each["lastTransitionTime"]
@@ -127,7 +131,7 @@ def _workload(place: str, item: Mapping[str, Any]) -> LoggedJob:
         "start": at.get("Admitted", ""),
         "end": at.get("Finished", ""),
     }
-    job = _logged(Row(place, times), gpus, placement)
+    job = _logged(Row(place, times, clock), gpus, placement)
     earlier_s = int(_get(item, "status.accumulatedPastExecutionTimeSeconds", 0))
     evicted = "Evicted" in at or _get(item, "status.schedulingStats.evictions")
     lacks = "was evicted; the list doesn't say how long it ran before, which isn't counted."
@@ -158,7 +162,7 @@ def _assigned(found: Mapping[str, Any]) -> dict[str, int]:
     return dict(pods)
 
 
-def _job(place: str, item: Mapping[str, Any]) -> LoggedJob:
+def _job(clock: Clock, place: str, item: Mapping[str, Any]) -> LoggedJob:
     """A Job of Volcano, which keeps all its phases: it held GPUs while it was Running."""
     tasks = _get(item, "spec.tasks")
     if tasks is None:
@@ -178,11 +182,11 @@ def _job(place: str, item: Mapping[str, Any]) -> LoggedJob:
         "end": own[-1][1] if ended else "",
     }
     job = _logged(
-        Row(place, times),
+        Row(place, times, clock),
         sum(_get(task, "replicas", 1) * _gpus_of_pod(task) for task in tasks),
         Counter(),
     )
-    at = [Row(place, {"time": text}).time("time") for _, text in own]
+    at = [Row(place, {"time": text}, clock).time("time") for _, text in own]
     idle_s = sum(
         later - now
         for (phase, _), (now, later) in zip(own, pairwise(at), strict=False)

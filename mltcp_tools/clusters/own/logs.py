@@ -2,7 +2,8 @@
 """Jobs from a scheduler's log: Slurm's sacct, lists of Kubernetes objects, a plain CSV.
 
 tables.py reads sacct's tables and CSVs; kubernetes.py reads `sacct --json`, Workloads of Kueue, and
-Jobs of Volcano. Times are ISO 8601 or seconds since 1970. Without a zone they count as UTC.
+Jobs of Volcano. Times are ISO 8601 or seconds since 1970, the same in all of a log.
+Without a zone they count as UTC.
 
 A log of another form raises a UsageError that names line or entry and field. Entries that can't be
 read are left out and counted, as long as they are fewer than half. So are jobs that haven't begun
@@ -25,6 +26,9 @@ from mltcp_tools.base.units import counted
 from mltcp_tools.clusters.own import kubernetes, tables
 from mltcp_tools.clusters.own.entries import LeftOutError, LoggedJob
 from mltcp_tools.lab.planning.reading import read_text
+
+_LONGEST_S = 20 * 365 * 86_400
+"""Longest time that a log may cover, seconds."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,11 @@ def read_log(path: Path) -> Log:
         raise UsageError(
             f"{path} has no job that ran on GPUs and ended ({said or 'it is empty'})."
             + hint * (tables.UNCOUNTED in left_out)
+        )
+    took_s = max(job.end_s for job in jobs) - min(job.submitted_s for job in jobs)
+    if took_s > _LONGEST_S:
+        raise UsageError(
+            f"{path} has jobs that are {took_s / 86_400:.0f} days apart; leave unknown times empty."
         )
     jobs.sort(key=lambda job: (job.submitted_s, job.start_s, job.name))
     models = models_of(job.name for job in jobs)

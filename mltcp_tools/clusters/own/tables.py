@@ -20,7 +20,7 @@ from typing import Any
 
 from mltcp_tools.base.errors import UsageError
 from mltcp_tools.base.units import counted
-from mltcp_tools.clusters.own.entries import LeftOutError, LoggedJob, Reader, Row, equally
+from mltcp_tools.clusters.own.entries import Clock, LeftOutError, LoggedJob, Reader, Row, equally
 from mltcp_tools.clusters.own.slurm import hosts
 
 _COLUMNS = ("JobID", "JobName", "Submit", "Start", "End", "State", "AllocTRES", "NodeList")
@@ -65,7 +65,7 @@ def table(text: str, file: str) -> Iterator[Reader]:
         names = [*_COLUMNS, "suspended"][: first.count("|") + 1]
         if not len(_COLUMNS) <= first.count("|") + 1 <= len(_COLUMNS) + 1:
             raise UsageError(f"{file}:1: has other columns, and no header; list them by `{SACCT}`.")
-    seen = set[tuple[str, str]]()
+    clock, seen = Clock(), set[tuple[str, str]]()
     try:
         for fields in reader:
             place = f"{file}:{reader.line_num}"
@@ -80,10 +80,10 @@ def table(text: str, file: str) -> Iterator[Reader]:
                 at, more = names.index("JobName"), max(0, len(fields) - len(names))
                 fields[at : at + more + 1] = ["|".join(fields[at : at + more + 1])]
                 if "." not in fields[names.index("JobID")]:  # else it is a step of a job
-                    row = Row(place, dict(zip(names, fields, strict=False)))
+                    row = Row(place, dict(zip(names, fields, strict=False)), clock)
                     yield partial(sacct, row, seen)
             else:
-                yield partial(_plain, place, names, fields)
+                yield partial(_plain, place, names, fields, clock)
     except csv.Error as error:
         raise UsageError(f"{file}:{reader.line_num}: {error}; is a quote open before it?") from None
 
@@ -134,14 +134,14 @@ def _suspended_s(row: Row) -> float:
     return 86_400.0 * int(days or 0) + sum(float(each) * 60.0**n for n, each in enumerate(parts))
 
 
-def _plain(place: str, names: Sequence[str], fields: Sequence[str]) -> LoggedJob:
+def _plain(place: str, names: Sequence[str], fields: Sequence[str], clock: Clock) -> LoggedJob:
     """A job of a CSV."""
     if len(fields) > len(names):
         raise UsageError(
             f"{place}: has {len(fields)} fields, and the header has {len(names)}; put a name that"
             " has a separator in quotes."
         )
-    row = Row(place, dict(zip(names, fields, strict=False)))
+    row = Row(place, dict(zip(names, fields, strict=False)), clock)
     text = row.known("gpus")
     part = re.fullmatch(r"[0-9]*\.0*[1-9][0-9]*", text)
     gpus = float(text) if part else row.count("gpus") if text else 0

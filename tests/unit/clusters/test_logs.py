@@ -275,6 +275,8 @@ def test_names_of_any_kind_come_through(tmp_path: Path) -> None:
         (CSV + "bert, big,0,1,9,8,n1,,\n", "log:2: has 9 fields, and the header has 8; put a name"),
         ("name,name,submitted,start,end,gpus\n", "log:1: there are two columns name"),
         (CSV + "bert,0,1772359200000,1772362800000,8,,,\n", "2: start: .*; divide milliseconds"),
+        (CSV + "bert,0,0,9,8,,,\nbert,,1772359200,1772362800,8,,,\n", "20513 days apart"),
+        (CSV + "a,0,1,9,8,,,\nb,,2026-03-01,2026-03-02,8,,,\n", "3: start: is without a zone, and"),
         (lines(f"7|a|0|1|9|COMPLETED|gres/gpu={10**20}|n1"), "is no number of GPUs"),
         (lines("7|a|0|1|9|X|gres/gpu=1|n1|long", head=f"{HEAD}|Suspended"), "2: Suspended: 'long'"),
         ("{" * 100_000, "is not a list of Kubernetes objects"),

@@ -158,11 +158,17 @@ jobs:
         "iterations: 0}\n  - {name: b",
         "not a whole number from 1 up",
     ),
+    ("{servers: 8", "{queue: 0B, servers: 8", "cluster: queue must be more than 0, not 0"),
     ("{servers: 8", "&a {queue: *a, servers: 8", "w.yaml:2: cluster.queue: must be a value"),
     ("jobs:", "models: {a: {}}\njobs:", "w.yaml:3: models.a.size: missing"),
 )
 def test_a_wrong_workload_is_refused_in_one_sentence(old: str, new: str, complaint: str) -> None:
     assert complaint in refusal(parse_workload, WORKLOAD, old, new, "w.yaml")
+
+
+def test_times_may_be_in_hours_and_days() -> None:
+    read = [parse_workload(WORKLOAD.replace("1min", each), "w").jobs[1] for each in ("3h", "2d")]
+    assert [job.arrival_s for job in read] == [10_800, 172_800]
 
 
 SIA = "name,time,application,num_replicas,batch_size\n"
