@@ -106,9 +106,10 @@ static double serve(struct shares *s, struct fabric_flow *flows, uint32_t *unfin
 			double ended;
 
 			pair->served += rate(s, i) * step;
-			ended = pair->served + rate(s, i) * grain * now + 1e-15;
-			for (; step == next && pair->head < pair->end &&
-			       flows[pair->head].left <= ended;
+			ended = pair->served;
+			if (step == next)
+				ended += rate(s, i) * grain * now + 1e-15;
+			for (; pair->head < pair->end && flows[pair->head].left <= ended;
 			     pair->head++) {
 				struct fabric_flow *flow = &flows[pair->head];
 

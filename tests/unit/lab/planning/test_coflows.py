@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.mistakes import refused
 
@@ -21,9 +21,12 @@ from mltcp_tools.live.priorities.coflows import bssi, levels
 
 GBIT = 1e9
 MB_S = 0.008  # what 1 MB takes at 1 Gbit/s
+_EACH = ((0, 1e6), (1, 1e6), (2, 1e6))
+_TWO = (Coflow(0, 0.002, (0, 1), _EACH), Coflow(1, 0.011, (0,), _EACH))
+ends_as_another_arrives = Trace(3, (*_TWO, Coflow(2, 0.017, (0,), _EACH[:1])))
 
 
-def example(excess: float) -> list[dict[tuple[str, int], float]]:
+def papers_example(excess: float) -> list[dict[tuple[str, int], float]]:
     """Figure 1 of the paper: C1 sends from all four ports to two others each, C2-C5 from one."""
     first = {(side, port): 2.0 for side in ("ingress", "egress") for port in range(1, 5)}
     others = [{("ingress", port): 2 + excess, ("egress", port): 2 + excess} for port in range(1, 5)]
@@ -32,7 +35,7 @@ def example(excess: float) -> list[dict[tuple[str, int], float]]:
 
 @pytest.mark.parametrize("excess", [0.0, 0.1, 0.5])
 def test_order_of_the_papers_example(excess: float) -> None:
-    assert bssi(example(excess)) == [1, 2, 3, 0, 4]
+    assert bssi(papers_example(excess)) == [1, 2, 3, 0, 4]
 
 
 def test_demands_on_one_port_add_up() -> None:
@@ -145,6 +148,7 @@ def test_served_in_order_as_by_plain_loops(trace: Trace) -> None:
 
 
 @given(traces(), st.sampled_from(POLICIES))
+@example(ends_as_another_arrives, "fair")
 @settings(max_examples=200, deadline=None)
 def test_no_policy_beats_the_ports(trace: Trace, policy: str) -> None:
     """Online, a coflow takes as long as its most loaded port at least, and all of them end."""
