@@ -241,18 +241,6 @@ static inline __u8 mltcp_asks_host(const struct mltcp_flow *f, const struct mltc
 }
 
 /*
- * How long the flow may yield in the iteration that begins after a pause of idle_us, microseconds: as
- * long as the pause, into which others' bursts fit. One that is far longer than usual, as for an
- * evaluation, doesn't make those longer; nothing is usual yet when the second iteration begins.
- */
-static inline __u32 mltcp_yield_time(const struct mltcp_flow *f, __u32 idle_us)
-{
-	__u64 most_us = 2ULL * (f->idle_us > f->gap_us ? f->idle_us : f->gap_us);
-
-	return f->iteration < 2 || !most_us || idle_us < most_us ? idle_us : (__u32)most_us;
-}
-
-/*
  * Start the next iteration with the ACK at now. The bytes it acknowledges belong to it.
  * received_bytes: the connection's running total. host: what its host has, if mltcp_asks_host();
  * else NULL.
@@ -260,7 +248,6 @@ static inline __u32 mltcp_yield_time(const struct mltcp_flow *f, __u32 idle_us)
 static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now,
 			       __u64 received_bytes, const struct mltcp_host *host)
 {
-	__u64 idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
 	__u8 host_receives = host && mltcp_host_receives(f, host);
 
 	f->flags = host_receives ? MLTCP_HOST_BIDIRECTIONAL : 0;
@@ -270,7 +257,6 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	}
 	if (received_bytes > f->acked_bytes / MLTCP_BIDIRECTIONAL_SHARE)
 		f->flags |= MLTCP_BIDIRECTIONAL;
-	f->idle_us = mltcp_yield_time(f, mltcp_gap_us(idle_ns));
 	f->iteration++;
 	f->told_bytes = p->burst_bytes;
 	f->start_bytes = f->acked_bytes;
@@ -280,12 +266,12 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 }
 
 /*
- * Has the flow yielded long enough? Jobs whose bursts fit into its pause are served by then, and for
- * others it would wait in vain.
+ * Has the flow yielded long enough in this iteration? Jobs whose bursts fit into its usual gap are
+ * served by then, and for others it would wait in vain.
  */
 static inline __u8 mltcp_yield_is_over(const struct mltcp_flow *f, __u64 now)
 {
-	return now > f->start_ns && now - f->start_ns > 1000ULL * f->idle_us;
+	return now > f->start_ns && now - f->start_ns > 1000ULL * f->gap_us;
 }
 
 /* Is the queue longer than this flow may make it? */
@@ -371,7 +357,7 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	if (mechanisms & MLTCP_YIELD)
 		f->yield_us = mltcp_yield_target(f, p, ratio, now);
 	if (f->yield_us)
-		f->next_ns = f->start_ns + 1000ULL * f->idle_us + 1;
+		f->next_ns = f->start_ns + 1000ULL * f->gap_us + 1;
 }
 
 /* For reports, with each decision: window in segments, smoothed RTT, retransmissions in all. */

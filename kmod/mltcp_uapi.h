@@ -147,7 +147,6 @@ struct mltcp_flow {
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
 	__u32 ratio; /* share of burst_bytes acknowledged at the latest step, at most MLTCP_ONE */
-	__u32 idle_us; /* the flow may yield for so long in this iteration */
 	/* learned, unless the job says it */
 	__u32 total_kib; /* an iteration's, KiB; 0: not learned */
 	__u32 gap_us; /* usual length of the gaps between iterations, microseconds; 0: none seen */

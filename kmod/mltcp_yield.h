@@ -38,25 +38,6 @@ static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 rtt_us)
 }
 
 /*
- * The slow-start threshold, segments, of a flow that has yielded and finds the queue short: back to
- * what it had, but in this RTT by no more than the queue has room for. If each of the flows that
- * yielded together grows by the share of the RTT that is missing to that queue, all of them make just
- * that queue.
- */
-static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 room_us,
-				 __u32 rtt_us)
-{
-	__u64 most = cwnd + 1ULL + mltcp_div64((__u64)cwnd * room_us, rtt_us ? rtt_us : 1);
-	__u32 back = f->resume_ssthresh;
-
-	if (back <= most)
-		f->resume_ssthresh = 0;
-	else
-		back = most;
-	return back > ssthresh ? back : ssthresh;
-}
-
-/*
  * The window and slow-start threshold of a flow that begins its next iteration, both in segments:
  * what the path holds without its queue. The rest of the window comes back as after yielding, while
  * the queue is short; else each burst would begin with a window sent at once into a queue of which
@@ -110,10 +91,11 @@ static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __
 		return 1;
 	}
 	/* Where a full queue isn't known any more, there is nothing to share. */
-	if (!borne)
-		*ssthresh = mltcp_resume(f, *cwnd, *ssthresh, MLTCP_NO_SAMPLE, 1);
-	else if (f->resume_ssthresh && f->delay.queue_us < borne / 2)
-		*ssthresh = mltcp_resume(f, *cwnd, *ssthresh, borne - f->delay.queue_us, rtt_us);
+	if (f->resume_ssthresh && (!borne || f->delay.queue_us < borne / 2)) {
+		if (*ssthresh < f->resume_ssthresh)
+			*ssthresh = f->resume_ssthresh;
+		f->resume_ssthresh = 0;
+	}
 	return 0;
 }
 

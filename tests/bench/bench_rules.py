@@ -65,25 +65,23 @@ RULES = {
         "#define MLTCP_LOOK_NS 0ULL",
     ),
     "time to yield": ("core", "return now > f->start_ns && now", "return 0 && now"),
-    "usual pause": ("core", "return f->iteration < 2 || !most_us", "return 1 || !most_us"),
-    "bounded resume": ("yield", "if (back <= most)", "if (1)"),
-    "resume": ("yield", "if (f->resume_ssthresh && f->delay", "if (0 && f->delay"),
+    "resume": ("yield", "if (f->resume_ssthresh && (!borne", "if (0 && (!borne"),
     "small beginning": ("yield", "if (!f->yield_us || f->ratio <", "if (1 || f->ratio <"),
     "growth as the base": ("core", "if (f->gain < MLTCP_ONE && f->delay", "if (0 && f->delay"),
     "growth below slow start": ("core", "return cwnd > before && cwnd", "return 0 && cwnd"),
     "host receives": ("core", "__u8 host_receives = host &&", "__u8 host_receives = 0 &&"),
-    "flow receives": ("core", "f->flags |= MLTCP_BIDIRECTIONAL;", ";"),
+    "flow receives": ("core", "f->flags |= MLTCP_BIDIRECTIONAL;", "f->flags |= 0;"),
     "overrun": ("core", "!mltcp_overruns(sent, total) &&", ""),
     "increase": ("core", "if (mechanisms & MLTCP_SCALE_INCREASE)\n", "if (0)\n"),
     "yield": ("core", "if (mechanisms & MLTCP_YIELD)\n", "if (0)\n"),
     "several pieces": ("learn", "i <= MLTCP_GAPS / 4; i++", "i <= 1; i++"),
-    "longer gaps": ("learn", "(gap_us / MLTCP_LONGER > f->gap_us &&", "(0 &&"),
+    "longer gaps": ("learn", "gap_us / MLTCP_LONGER > f->gap_us &&", "0 &&"),
 }
 """Of each rule: the header, what stands there, and what leaves the rule out."""
 
 BASES = ("reno", "cubic")
 
-SEEDS = range(101, 104)
+SEEDS = range(101, 113)
 """No constant of the algorithm was chosen by them."""
 
 ITERATIONS = 20

@@ -316,7 +316,7 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns)
 		return;
 	mltcp_step(&env, state, sim->now, flow->acked_bytes);
 	mltcp_rate_job_ack(&flow->way->sent, sim->now, acked, state->iteration != iteration,
-			   1000ULL * state->idle_us);
+			   1000ULL * state->gap_us);
 	if (flow->job->spec->rate.host && env.rtt_us > 0)
 		guess(sim, flow, env.rtt_us);
 }
