@@ -85,7 +85,6 @@ def test_scaled_growth_never_exceeds_slow_start(before: int, cwnd: int, acked: i
 def behind_and_ahead(sent: int, rtt_us: int) -> Any:
     params, flow = make_params(), make_flow()
     flow.delay.full_us = 1000
-    flow.gap_us = 100_000
     ack(flow, params, 1, sent, rtt_us=rtt_us, min_rtt_us=100)
     see_queue(flow, rtt_us - 100)
     return flow
@@ -139,7 +138,6 @@ def test_flow_that_receives_does_not_yield(received: int, yields: bool) -> None:
     params, flow = make_params(), make_flow()
     flow.delay.full_us = 1000
     flow.acked_bytes = 1_000_000
-    flow.gap_us = 100_000
     lib.mltcp_begin(flow, params, 100 * MS, received, ffi.NULL)
     lib.mltcp_count(flow, 101 * MS, 1_000_000)
     lib.mltcp_decide(flow, params, ALL, 101 * MS, ffi.NULL, 0)
@@ -251,7 +249,7 @@ def test_flow_decides_at_each_step_and_after_full_yield() -> None:
     step = 1_000_000 // lib.MLTCP_STEPS
     assert not lib.mltcp_is_due(flow, 2, step - 1)
     assert lib.mltcp_is_due(flow, 2, step)
-    assert lib.mltcp_is_due(flow, 1 + 100 * MS + 1, 0)  # it yields no longer than its gap
+    assert lib.mltcp_is_due(flow, 1 + 100 * MS + 1, 0)  # it yields no longer than the job's gap
 
 
 @pytest.mark.parametrize("ssthresh", [0x7FFFFFFF, 80])
