@@ -266,13 +266,12 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 }
 
 /*
- * For how long may the flow yield in an iteration, nanoseconds? For its usual gap, or until that is known
- * the one that its job states. Jobs whose bursts fit into it are served by then, and for others it would
- * wait in vain.
+ * Until when may the flow yield in its iteration? For its usual gap, or until that is known the one that
+ * its job states. Jobs whose bursts fit into it are served by then, and for others it would wait in vain.
  */
-static inline __u64 mltcp_yield_ns(const struct mltcp_flow *f, const struct mltcp_params *p)
+static inline __u64 mltcp_yield_until(const struct mltcp_flow *f, const struct mltcp_params *p)
 {
-	return f->gap_us ? 1000ULL * f->gap_us : p->gap_ns;
+	return f->start_ns + (f->gap_us ? 1000ULL * f->gap_us : p->gap_ns);
 }
 
 /* Is the queue longer than this flow may make it? */
@@ -293,7 +292,7 @@ static inline __u32 mltcp_yield_target(const struct mltcp_flow *f, const struct 
 	__u32 target;
 
 	if (f->delay.full_us < MLTCP_QUEUE_MIN_US || f->flags & MLTCP_ANY_BIDIRECTIONAL ||
-	    (now > f->start_ns && now - f->start_ns > mltcp_yield_ns(f, p)))
+	    now > mltcp_yield_until(f, p))
 		return 0;
 	target = mltcp_scale(f->delay.full_us, mltcp_between(p->yield_min, p->yield_max, ratio));
 	return target > MLTCP_QUEUE_MIN_US ? target : MLTCP_QUEUE_MIN_US;
@@ -358,7 +357,7 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	if (mechanisms & MLTCP_YIELD)
 		f->yield_us = mltcp_yield_target(f, p, ratio, now);
 	if (f->yield_us)
-		f->next_ns = f->start_ns + mltcp_yield_ns(f, p) + 1;
+		f->next_ns = mltcp_yield_until(f, p) + 1;
 }
 
 /* For reports, with each decision: window in segments, smoothed RTT, retransmissions in all. */

@@ -189,7 +189,7 @@ static inline __u8 mltcp_rate_job_is(struct mltcp_rate_job *j, __u32 key, __u64 
 
 /*
  * An ACK of one of the job's flows that acknowledges so many bytes. begins: it begins an iteration
- * of the flow, which was silent for idle_ns before that.
+ * of the flow, whose usual gap is idle_ns (0: not known yet).
  */
 static inline void mltcp_rate_job_ack(struct mltcp_rate_job *j, __u64 now, __u64 bytes, __u8 begins,
 				      __u64 idle_ns)

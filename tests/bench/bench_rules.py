@@ -64,7 +64,7 @@ RULES = {
         "#define MLTCP_LOOK_NS 300000ULL",
         "#define MLTCP_LOOK_NS 0ULL",
     ),
-    "time to yield": ("core", "(now > f->start_ns && now", "(0 && now"),
+    "time to yield": ("core", "now > mltcp_yield_until(f, p)", "0"),
     "resume": ("yield", "if (f->resume_ssthresh && (!borne", "if (0 && (!borne"),
     "small beginning": ("yield", "if (!f->yield_us || f->ratio <", "if (1 || f->ratio <"),
     "growth as the base": ("core", "if (f->gain < MLTCP_ONE && f->delay", "if (0 && f->delay"),
