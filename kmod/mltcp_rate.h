@@ -189,17 +189,18 @@ static inline __u8 mltcp_rate_job_is(struct mltcp_rate_job *j, __u32 key, __u64 
 
 /*
  * An ACK of one of the job's flows that acknowledges so many bytes. begins: it begins an iteration
- * of the flow, whose usual gap is idle_ns (0: not known yet).
+ * of the flow, whose usual gap is gap_ns (0: not known yet).
  */
 static inline void mltcp_rate_job_ack(struct mltcp_rate_job *j, __u64 now, __u64 bytes, __u8 begins,
-				      __u64 idle_ns)
+				      __u64 gap_ns)
 {
 	if (begins) {
 		j->gap_ns += j->gap_ns / 8;
-		if (!j->gap_ns || idle_ns < j->gap_ns)
-			j->gap_ns = idle_ns;
+		if (gap_ns && (!j->gap_ns || gap_ns < j->gap_ns))
+			j->gap_ns = gap_ns;
 		/* The first of the flows: the job was silent, not just this flow. */
-		if (!j->bursts || mltcp_rate_since(now, j->last_ns) > j->gap_ns / 2) {
+		if (!j->bursts ||
+		    (j->gap_ns && mltcp_rate_since(now, j->last_ns) > j->gap_ns / 2)) {
 			j->total = j->acked - j->begun;
 			j->begun = j->acked;
 			j->flows = 0;
