@@ -193,7 +193,6 @@ static inline void mltcp_on_send(struct mltcp_flow *f, __u64 now, __u32 retransm
 	/* To decide, so no ACK need ask whether it came after a gap that may be a boundary. */
 	f->next_bytes = 0;
 	f->look_ns = now;
-	mltcp_delay_forget(&f->delay);
 }
 
 /*
@@ -289,13 +288,9 @@ static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
 static inline __u32 mltcp_yield_target(const struct mltcp_flow *f, const struct mltcp_params *p,
 				       __u32 ratio, __u64 now)
 {
-	__u32 target;
-
-	if (f->delay.full_us < MLTCP_QUEUE_MIN_US || f->flags & MLTCP_ANY_BIDIRECTIONAL ||
-	    now > mltcp_yield_until(f, p))
+	if (f->flags & MLTCP_ANY_BIDIRECTIONAL || now > mltcp_yield_until(f, p))
 		return 0;
-	target = mltcp_scale(f->delay.full_us, mltcp_between(p->yield_min, p->yield_max, ratio));
-	return target > MLTCP_QUEUE_MIN_US ? target : MLTCP_QUEUE_MIN_US;
+	return mltcp_scale(f->delay.full_us, mltcp_between(p->yield_min, p->yield_max, ratio));
 }
 
 /*

@@ -19,9 +19,6 @@
 #define MLTCP_WRITE_ONCE(x, value) (*(volatile __typeof__(x) *)&(x) = (value))
 #endif
 
-/* Shorter queues drown in the noise of RTT samples. Microseconds. */
-#define MLTCP_QUEUE_MIN_US 50
-
 /* mltcp_delay.least_us before an RTT's first sample. */
 #define MLTCP_NO_SAMPLE 0xffffffffU
 
@@ -64,7 +61,7 @@ static inline void mltcp_delay_full(struct mltcp_delay *d, __u32 srtt_us, __u32 
 {
 	__u32 queue_us = mltcp_queue_us(srtt_us, min_us);
 
-	if (queue_us < MLTCP_QUEUE_MIN_US)
+	if (!queue_us)
 		return; /* a loss without a queue was none of its making */
 	d->full_us = d->full_us ? d->full_us - d->full_us / 4 + queue_us / 4 : queue_us;
 }

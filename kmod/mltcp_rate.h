@@ -59,8 +59,9 @@
 /* On slow links it has room for so many full segments. */
 #define MLTCP_RATE_SEGMENTS 3
 
-/* Round trips without a queue differ by so small a part of themselves. */
+/* Round trips without a queue differ by so small a part of themselves, or by so many microseconds. */
 #define MLTCP_RATE_NOISE 16
+#define MLTCP_RATE_NOISE_US 50
 
 /* Full segments whose sending time is no queue, to a host that goes by round trips. */
 #define MLTCP_RATE_NOISY 2
@@ -307,8 +308,8 @@ static inline __u32 mltcp_rate_guess(const struct mltcp_rate_job *j, const struc
 	__u32 segments_us = mltcp_rate_segments_us(j, a->mss, MLTCP_RATE_NOISY);
 
 	queue_us -= queue_us < segments_us ? queue_us : segments_us;
-	if (noise_us < MLTCP_QUEUE_MIN_US)
-		noise_us = MLTCP_QUEUE_MIN_US;
+	if (noise_us < MLTCP_RATE_NOISE_US)
+		noise_us = MLTCP_RATE_NOISE_US;
 	/* No queue: at most this busy, so that the window grows by a half in a round trip. */
 	return mltcp_hop_word(queue_us > noise_us ? MLTCP_ONE : MLTCP_ONE / 3 * 2, queue_us);
 }

@@ -47,12 +47,6 @@ RULES = {
         "d->full_us = d->full_us ? d->full_us - d->full_us / 4 + queue_us / 4 : queue_us;",
         "d->full_us = queue_us;",
     ),
-    "shortest queue": ("delay", "#define MLTCP_QUEUE_MIN_US 50", "#define MLTCP_QUEUE_MIN_US 1"),
-    "queue forgotten after a pause": (
-        "core",
-        "f->look_ns = now;\n\tmltcp_delay_forget(&f->delay);",
-        "f->look_ns = now;",
-    ),
     "four segments to begin with": (
         "core",
         "#define MLTCP_CWND_BEGIN (2 * MLTCP_CWND_MIN)",
@@ -112,10 +106,10 @@ def panel() -> Iterator[tuple[str, Experiment, SimulationSettings]]:
     fast = load_matrix(find_matrix("fast-links")).scenarios
     for name in _RATES:
         yield name, fast[name], SimulationSettings(join_s=20e-6, **_FAST)
-    for name in _RATES[:2]:
-        for late_us in (50, 100):
-            settings = SimulationSettings(coalescing_s=late_us * 1e-6, join_s=20e-6, **_FAST)
-            yield f"{name}-late-{late_us}us", fast[name], settings
+    late = [(name, late_us) for name in _RATES[:2] for late_us in (50, 100)]
+    for name, late_us in (*late, ("25g-200us-10ms", 100)):
+        settings = SimulationSettings(coalescing_s=late_us * 1e-6, join_s=20e-6, **_FAST)
+        yield f"{name}-late-{late_us}us", fast[name], settings
 
 
 def means_s(

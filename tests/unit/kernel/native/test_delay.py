@@ -75,7 +75,6 @@ def test_a_full_queue_follows_losses_by_a_quarter() -> None:
     assert lose(delay, 1000) == 1000
     assert lose(delay, 2000) == 1250
     assert lose(delay, 0) == 1250  # a loss without a queue was none of its making
-    assert lose(delay, lib.MLTCP_QUEUE_MIN_US - 1) == 1250
 
 
 def test_flows_of_a_path_share_the_full_queue() -> None:
