@@ -95,8 +95,6 @@ def _tracing() -> Iterator[Path]:
     """A folder of tracefs: the tracepoint tcp_probe, of the process that writes its number to
     set_event_pid there, and its children. The kernel deals with a packet for a TUN device as the
     process that writes it."""
-    if not (_TRACEFS / "instances").is_dir():
-        subprocess.run(["mount", "-t", "tracefs", "tracefs", _TRACEFS], check=True)
     instance = _TRACEFS / "instances" / _unique()
     instance.mkdir()
     try:
@@ -146,6 +144,8 @@ class Packetdrill:
         self._path = f"{bin}:{os.environ['PATH']}"
         (bin / "sysctl").write_text(_SYSCTL)
         (bin / "sysctl").chmod(0o755)
+        if not (_TRACEFS / "instances").is_dir():  # once: scripts run side by side
+            subprocess.run(["mount", "-t", "tracefs", "tracefs", _TRACEFS], check=True)
 
     def scripts(self) -> list[Path]:
         """Those that run over IPv4, of TCP."""
