@@ -19,7 +19,7 @@ import multiprocessing
 from pathlib import Path
 
 import numpy as np
-from bench_rules import BASES, ITERATIONS, means_s, percent
+from bench_rules import BASES, ITERATIONS, SEEDS, means_s, percent
 from support.result_tables import show_simulated
 
 from mltcp_tools.lab.experiments.experiment import Experiment
@@ -32,7 +32,6 @@ from mltcp_tools.lab.simulator.variants import SimulationSettings
 PIECES = {"one link": 1, "ring": 1, "tree": 4, "experts": 2, "pipeline": 8, "sharded": 8}
 QUEUES = (60_000, 300_000)
 CONNECTIONS = (1, 2, 4, 16)
-SEEDS = range(101, 104)
 
 
 def alone(pattern: str, queue: int, connections: int) -> Experiment:
@@ -67,8 +66,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = list(itertools.product(PIECES, QUEUES))
     cases = [(*row, connections) for row in rows for connections in CONNECTIONS]
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        cells = pool.imap(cell, cases)
+    with multiprocessing.get_context("spawn").Pool() as pool:
+        cells = pool.imap(cell, cases, chunksize=1)
         lines = [f"| | queue | {' | '.join(map(str, CONNECTIONS))} |", "| --- " * 6 + "|"]
         for pattern, queue in rows:
             found = " | ".join(itertools.islice(cells, len(CONNECTIONS)))
