@@ -347,10 +347,13 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	if (sent < total && f->next_bytes > f->start_bytes + total)
 		f->next_bytes = f->start_bytes + total;
 	ratio = job_slot ? mltcp_job_ratio(f, job_slot, job_key, now) : f->ratio;
-	if (mechanisms & MLTCP_SCALE_INCREASE)
-		f->gain = mltcp_gain(p, ratio);
 	if (mechanisms & MLTCP_YIELD)
 		f->yield_us = mltcp_yield_target(f, p, ratio, now);
+	/* Where the queue is far below that, nobody gains if a flow that is behind holds back. */
+	if (mechanisms & MLTCP_TRUSTED && f->delay.queue_us < f->yield_us / 4)
+		ratio = MLTCP_ONE;
+	if (mechanisms & MLTCP_SCALE_INCREASE)
+		f->gain = mltcp_gain(p, ratio);
 	if (f->yield_us)
 		f->next_ns = mltcp_yield_until(f, p) + 1;
 }
@@ -370,29 +373,17 @@ static inline __u8 mltcp_is_base(const struct mltcp_flow *f)
 }
 
 /*
- * F at present. Where the queue is far below what the flow may make of it, nobody gains if the flow
- * holds back: it then grows as its base at least.
- */
-static inline __u32 mltcp_gain_now(const struct mltcp_flow *f)
-{
-	if (f->gain < MLTCP_ONE && f->delay.queue_us < f->yield_us / 2)
-		return MLTCP_ONE;
-	return f->gain;
-}
-
-/*
  * The count of acknowledged segments to hand to the base's congestion avoidance: acked * F.
  * The remainder is carried to the next call, so nothing is lost to rounding; at F = 1 the
  * count is the true one.
  */
 static inline __u32 mltcp_scaled_acked(struct mltcp_flow *f, __u32 acked)
 {
-	__u32 gain = mltcp_gain_now(f);
 	__u64 scaled;
 
-	if (gain == MLTCP_ONE)
+	if (f->gain == MLTCP_ONE)
 		return acked;
-	scaled = (__u64)acked * gain + f->carry;
+	scaled = (__u64)acked * f->gain + f->carry;
 	f->carry = scaled & (MLTCP_ONE - 1);
 	scaled >>= MLTCP_SHIFT;
 	return scaled > 0x7fffffff ? 0x7fffffff : scaled;

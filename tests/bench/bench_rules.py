@@ -61,7 +61,7 @@ RULES = {
     "time to yield": ("core", "now > mltcp_yield_until(f, p)", "0"),
     "resume": ("yield", "if (f->resume_ssthresh && (!borne", "if (0 && (!borne"),
     "small beginning": ("yield", "if (!f->yield_us || f->ratio <", "if (1 || f->ratio <"),
-    "growth as the base": ("core", "if (f->gain < MLTCP_ONE && f->delay", "if (0 && f->delay"),
+    "largest F": ("core", "if (mechanisms & MLTCP_TRUSTED && f->delay", "if (0 && f->delay"),
     "growth below slow start": ("core", "return cwnd > before && cwnd", "return 0 && cwnd"),
     "host receives": ("core", "__u8 host_receives = host &&", "__u8 host_receives = 0 &&"),
     "flow receives": ("core", "f->flags |= MLTCP_BIDIRECTIONAL;", "f->flags |= 0;"),
@@ -92,7 +92,7 @@ _PATTERNS = ("rings", "ring", "pipeline", "experts", "sharded")
 
 def panel() -> Iterator[tuple[str, Experiment, SimulationSettings]]:
     """The scenarios: name, experiment, and how to simulate it."""
-    for matrix, names in (("contenders", _ONE_LINK), ("regimes", ("rtt-2ms", "loss"))):
+    for matrix, names in (("contenders", _ONE_LINK), ("regimes", ("rtt-2ms", "rtt-20ms", "loss"))):
         scenarios = load_matrix(find_matrix(matrix)).scenarios
         yield from ((name, scenarios[name], SimulationSettings()) for name in names)
     yield from (

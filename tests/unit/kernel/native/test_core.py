@@ -358,19 +358,24 @@ def test_value_of_a_sibling_since_a_spurious_loss_stays() -> None:
     assert slot[0] == told
 
 
-def test_flow_behind_grows_as_its_base_without_queue() -> None:
+def test_flow_behind_in_a_trusted_job_grows_as_the_one_ahead_without_queue() -> None:
     flow = behind_and_ahead(sent=0, rtt_us=110)
-    assert flow.gain == ONE // 4
-    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 100
-    see_queue(flow, flow.yield_us // 2)
-    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
-    see_queue(flow, 0)
-    lib.mltcp_decide(flow, make_params(), INCREASE | TRUSTED, 2, ffi.NULL, 0)  # nothing is yielded
-    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
+    short, params = flow.yield_us // 4 - 1, make_params()
+    flow.iteration = 2
+
+    def gain(queue_us: int, mechanisms: int) -> float:
+        see_queue(flow, queue_us)
+        lib.mltcp_decide(flow, params, mechanisms, 2, ffi.NULL, 0)
+        return sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) / 100
+
+    assert gain(short, ALL) == 2
+    assert gain(short + 1, ALL) == 0.25
+    assert gain(short, INCREASE | YIELD) == 0.25
+    assert gain(short, INCREASE | TRUSTED) == 0.25  # nothing is yielded
 
 
-def test_flow_ahead_grows_by_its_gain_without_queue() -> None:
-    flow = behind_and_ahead(sent=900_000, rtt_us=110)
+def test_flow_ahead_grows_by_its_gain() -> None:
+    flow = behind_and_ahead(sent=900_000, rtt_us=700)
     assert flow.gain > ONE
     scaled = sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100))
     assert scaled == 100 * flow.gain // ONE

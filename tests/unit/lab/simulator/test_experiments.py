@@ -156,7 +156,7 @@ def test_parameters_of_a_variant_reach_the_algorithm() -> None:
     }
     assert documents["plain"] == documents["same"]
     assert documents["plain"] not in (documents["reno"], documents["mltcp"], documents["steep"])
-    assert documents["selected"] == documents["mltcp"] != documents["reno"]
+    assert documents["selected"] not in (documents["mltcp"], documents["reno"])
 
 
 # Milliseconds measured on the testbed (README.md). The simulator leaves out much of what hosts do,
