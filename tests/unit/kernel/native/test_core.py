@@ -358,7 +358,7 @@ def test_value_of_a_sibling_since_a_spurious_loss_stays() -> None:
     assert slot[0] == told
 
 
-def test_flow_behind_in_a_trusted_job_grows_as_the_one_ahead_without_queue() -> None:
+def test_trusted_flow_behind_grows_as_one_ahead_without_queue() -> None:
     flow = behind_and_ahead(sent=0, rtt_us=110)
     short, params = flow.yield_us // 4 - 1, make_params()
     flow.iteration = 2
