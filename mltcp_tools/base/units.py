@@ -36,7 +36,8 @@ _BYTES = {
 }
 # What a number that floating point can't hold may be off by.
 _WHOLE = 1e-9
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "m": 60.0, "min": 60.0}
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+_SECONDS |= {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def _parse(text: object, units: dict[str, float], what: str, examples: str) -> float:
@@ -67,7 +68,7 @@ def parse_bytes(text: object) -> int:
 
 
 def parse_seconds(text: object) -> float:
-    """Seconds from `340ms`, `0.34s`, `200us`, `2min` or `2m`."""
+    """Seconds from `340ms`, `0.34s`, `200us`, `2min` or `2m`, `3h`, `2d`."""
     return _parse(text, _SECONDS, "time", "340ms, 0.34s or 200us")
 
 

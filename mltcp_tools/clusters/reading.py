@@ -183,7 +183,7 @@ def _read_jobs(
         name = section.get("name", str, f"job-{len(jobs) + 1}")
         with section.complaints("model"):
             model = require_model(section.get("model", str), models)
-        arrival_s = section.get("arrival", duration, 0.0)
+        arrival_s = section.get("arrival", parse_seconds, 0.0)
         if jobs and arrival_s < jobs[-1].arrival_s:
             raise section.error("is earlier than the job before it; put jobs in order.", "arrival")
         if name in names:
@@ -199,7 +199,7 @@ def _read_jobs(
             arrival_s,
             section.get("jitter", parse_fraction, 0.0),
             seed * SEEDS + len(jobs),
-            section.get("start", duration, None),
+            section.get("start", parse_seconds, None),
             took_s,
             _read_placement(section, topology),
             not known,
@@ -247,11 +247,3 @@ def _number(section: Section, key: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,5}", key):
         raise section.error("must be a number of GPUs.", key)
     return int(key)
-
-
-def duration(value: object) -> float:
-    """Seconds from `340ms`, `20min`, `3h`, `2d`."""
-    match = re.fullmatch(r"\s*([0-9.]+)\s*(h|d)\s*", str(value))
-    if match is None:
-        return parse_seconds(value)
-    return parse_seconds(f"{match[1]}s") * (3600 if match[2] == "h" else 86_400)

@@ -31,6 +31,7 @@ from mltcp_tools.base.units import (
         (parse_rate, "2.5 Gbit/s", 2_500_000_000),
         (parse_seconds, "340ms", 0.34),
         (parse_seconds, "2min", 120.0),
+        (parse_seconds, "1.5h", 5400.0),
         (parse_seconds, "1.5e-3s", 0.0015),
     ],
 )
