@@ -165,14 +165,18 @@ def chosen(
 ) -> list[tuple[str, Experiment, list[str]]]:
     """The scenarios called for, each with those of its variants that are called for; empty: all.
 
-    Raises UsageError where there is no such scenario, or a scenario has none of the variants.
+    Raises UsageError where there is no such scenario or variant, or a scenario has none of these.
     """
-    for name in only:
-        if name not in matrix.scenarios:
-            raise UsageError(
-                f"matrix {matrix.name} has no scenario {name!r}; it has"
-                f" {', '.join(matrix.scenarios)}."
-            )
+    offered = {each.name for one in matrix.scenarios.values() for each in one.variants}
+    for kind, asked, known in (
+        ("scenario", only, list(matrix.scenarios)),
+        ("variant", variants, sorted(offered)),
+    ):
+        for name in asked:
+            if name not in known:
+                raise UsageError(
+                    f"matrix {matrix.name} has no {kind} {name!r}; it has {', '.join(known)}."
+                )
     found = []
     for name, experiment in matrix.scenarios.items():
         own = [variant.name for variant in experiment.variants if variant.name in variants]

@@ -121,8 +121,10 @@ def test_unknown_names_are_refused_with_those_there_are() -> None:
         find_experiment("hard-scenarios")
     with pytest.raises(UsageError, match="no scenario 'none'; it has same, other"):
         chosen(few(), ["none"], [])
-    with pytest.raises(UsageError, match="scenario same has none of the variants bbr"):
-        chosen(few(), ["same"], ["bbr"])
+    with pytest.raises(UsageError, match="no variant 'bbr'; it has cubic, mltcp, reno"):
+        chosen(few(), [], ["reno", "bbr"])
+    with pytest.raises(UsageError, match="scenario same has none of the variants cubic"):
+        chosen(few(), ["same"], ["cubic"])
     assert [each[0] for each in chosen(few(), ["other"], [])] == ["other"]
     assert {tuple(variants) for _, _, variants in chosen(few(), [], ["reno"])} == {("reno",)}
 
