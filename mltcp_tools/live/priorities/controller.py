@@ -75,14 +75,22 @@ class Controller:
 
         A job that doesn't send is given the level behind the last, where its next burst most often
         belongs: so its first packets don't get in the way before the controller has heard of it.
+        Until its gap has passed, a burst that has ended keeps its level: bytes that were sent again
+        count, too, so that its last packets may follow.
         """
         jobs = self._maps.jobs()
         bursts = {job: burst for job in jobs if (burst := self._maps.burst(job)) is not None}
-        going = order(jobs, bursts, self._weighting, time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        going = order(jobs, bursts, self._weighting, now_ns)
         present: dict[int, int] = {job: level for job, level in self._going.items() if job in going}
         self._going = levels(going, self._count, present)
         behind = min(self._count - 1, max(self._going.values(), default=-1) + 1)
-        wanted = {job: self._going.get(job, behind) for job in jobs}
+        ended = {
+            job: self._given[job]
+            for job, burst in bursts.items()
+            if job in self._given and now_ns - burst.last_ns <= jobs[job].gap_ns
+        }
+        wanted = {job: self._going.get(job, ended.get(job, behind)) for job in jobs}
         for job, level in wanted.items():
             if self._given.get(job) != level:
                 self._maps.set_level(job, level)

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import pytest
 
-from mltcp_tools.live.priorities.controller import order
+from mltcp_tools.live.priorities.controller import Controller, order
 from mltcp_tools.live.priorities.maps import KnownJob, PriorityBurst
 
 MS = 1_000_000
@@ -15,6 +18,42 @@ JOB = KnownJob(bytes=1_000_000, gap_ns=50 * MS)
 
 def burst(sent: int, began_ms: int = 900, last_ms: int = 999, active: bool = True) -> PriorityBurst:
     return PriorityBurst(sent, began_ms * MS, last_ms * MS, 0, 1, active)
+
+
+class Host:
+    """Two jobs' maps. Job 1 is first in order; its burst ends as job 2's goes on."""
+
+    def __init__(self) -> None:
+        now = time.monotonic_ns()
+        self.bursts = {
+            1: PriorityBurst(900_000, now, now, 0, 1, True),
+            2: PriorityBurst(100_000, now, now, 0, 1, True),
+        }
+        self.levels: dict[int, int] = {}
+
+    def jobs(self) -> dict[int, KnownJob]:
+        return {job: replace(JOB, gap_ns=10_000 * MS) for job in self.bursts}
+
+    def burst(self, job: int) -> PriorityBurst:
+        return self.bursts[job]
+
+    def set_level(self, job: int, level: int) -> None:
+        self.levels[job] = level
+
+
+def test_last_packets_of_a_burst_keep_its_level() -> None:
+    """Bytes sent again count, so a burst seems over while its last packets are still to come. On a
+    level behind another burst they were lost: each iteration took 200 ms longer."""
+    host = Host()
+    controller = Controller(host, "none", 8)
+    controller.update()
+    assert host.levels == {1: 0, 2: 1}
+    host.bursts[1] = replace(host.bursts[1], sent=1_000_000, active=False)
+    controller.update()
+    assert host.levels == {1: 0, 2: 1}
+    host.bursts[1] = replace(host.bursts[1], last_ns=time.monotonic_ns() - 11_000 * MS)
+    controller.update()
+    assert host.levels == {1: 2, 2: 1}
 
 
 def test_the_burst_with_least_left_goes_first() -> None:
