@@ -167,16 +167,13 @@ def chosen(
 
     Raises UsageError where there is no such scenario or variant, or a scenario has none of these.
     """
-    offered = {each.name for one in matrix.scenarios.values() for each in one.variants}
-    for kind, asked, known in (
-        ("scenario", only, list(matrix.scenarios)),
-        ("variant", variants, sorted(offered)),
-    ):
+    offered = sorted({each.name for one in matrix.scenarios.values() for each in one.variants})
+    known = {"scenario": list(matrix.scenarios), "variant": offered}
+    for kind, asked in (("scenario", only), ("variant", variants)):
         for name in asked:
-            if name not in known:
-                raise UsageError(
-                    f"matrix {matrix.name} has no {kind} {name!r}; it has {', '.join(known)}."
-                )
+            if name not in known[kind]:
+                there = ", ".join(known[kind])
+                raise UsageError(f"matrix {matrix.name} has no {kind} {name!r}; it has {there}.")
     found = []
     for name, experiment in matrix.scenarios.items():
         own = [variant.name for variant in experiment.variants if variant.name in variants]
