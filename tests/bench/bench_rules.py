@@ -107,7 +107,7 @@ def panel() -> Iterator[tuple[str, Experiment, SimulationSettings]]:
     for name in _RATES:
         yield name, fast[name], SimulationSettings(join_s=20e-6, **_FAST)
     late = [(name, late_us) for name in _RATES[:2] for late_us in (50, 100)]
-    for name, late_us in (*late, ("25g-200us-10ms", 100)):
+    for name, late_us in (*late, ("25g-200us-10ms", 100), ("25g-50us-100ms", 25)):
         settings = SimulationSettings(coalescing_s=late_us * 1e-6, join_s=20e-6, **_FAST)
         yield f"{name}-late-{late_us}us", fast[name], settings
 
