@@ -189,7 +189,7 @@ def _read_jobs(
         if name in names:
             raise section.error(f"another job is called {name!r} already.", "name")
         names.add(name)
-        took_s = section.get("took", lambda value: positive(duration(value)), None)
+        took_s = section.get("took", lambda value: positive(parse_seconds(value)), None)
         known = took_s is None or "iterations" in set(section)
         job = ClusterJob(
             name,
