@@ -39,7 +39,11 @@ def order(
 
 
 def _goes_on(known: KnownJob, burst: PriorityBurst, now_ns: int) -> bool:
-    return burst.active and now_ns - burst.last_ns <= known.gap_ns
+    return burst.active and _is_recent(known, burst, now_ns)
+
+
+def _is_recent(known: KnownJob, burst: PriorityBurst, now_ns: int) -> bool:
+    return now_ns - burst.last_ns <= known.gap_ns
 
 
 class Known(Protocol):
@@ -82,15 +86,13 @@ class Controller:
         bursts = {job: burst for job in jobs if (burst := self._maps.burst(job)) is not None}
         now_ns = time.monotonic_ns()
         going = order(jobs, bursts, self._weighting, now_ns)
-        present: dict[int, int] = {job: level for job, level in self._going.items() if job in going}
-        self._going = levels(going, self._count, present)
+        self._going = levels(going, self._count, self._going)
         behind = min(self._count - 1, max(self._going.values(), default=-1) + 1)
-        ended = {
-            job: self._given[job]
-            for job, burst in bursts.items()
-            if job in self._given and now_ns - burst.last_ns <= jobs[job].gap_ns
-        }
-        wanted = {job: self._going.get(job, ended.get(job, behind)) for job in jobs}
+        wanted = dict.fromkeys(jobs, behind)
+        for job, burst in bursts.items():
+            if _is_recent(jobs[job], burst, now_ns):
+                wanted[job] = self._given.get(job, behind)
+        wanted |= self._going
         for job, level in wanted.items():
             if self._given.get(job) != level:
                 self._maps.set_level(job, level)
