@@ -17,8 +17,8 @@ def facts(workload: Workload) -> dict[str, Any]:
     """Facts of a workload of observed jobs; jobs without a duration don't count.
 
     jobs, gpus, hours: how many jobs and GPUs there are, and for how long. gpu_hours: that jobs
-    held, `parts` of them by what isn't simulated. utilisation: their share of all. wait_mean_s,
-    wait_median_s: from submission to start.
+    held, `parts` of them by what isn't simulated. utilisation: the others' share of all, as servers
+    that had only parts aren't known. wait_mean_s, wait_median_s: from submission to start.
 
     Shares of gpu_hours: several: of jobs on several servers; leaves: of those on several leaves, or
     that may be; unplaced: of jobs whose nodes aren't known. several_network, leaves_network: of the
@@ -50,7 +50,7 @@ def facts(workload: Workload) -> dict[str, Any]:
         "hours": span_s / 3600,
         "gpu_hours": float(all_s / 3600),
         "parts": workload.parts[1],
-        "utilisation": float(all_s / (topology.total_gpus * span_s)),
+        "utilisation": float(held.sum() / (topology.total_gpus * span_s)),
         "wait_mean_s": float((starts - arrivals).mean()),
         "wait_median_s": float(np.median(starts - arrivals)),
         "several": shares[0],
@@ -79,7 +79,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     if found["parts"]:
         said.append(
             f"{found['parts']:,.1f} GPU hours are of jobs on parts of GPUs, or of runs before"
-            " evictions, which aren't simulated."
+            " evictions, which aren't simulated, nor part of the utilisation."
         )
     if found["unplaced"]:
         said.append(

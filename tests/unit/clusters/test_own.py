@@ -411,9 +411,10 @@ jobs:
 parts: {jobs: 1, gpu_hours: 1.0}
 """
     found = facts(parse_workload(text, "w"))
-    held_s = 400 + 200 + 1600 + 3600
+    whole_s = 400 + 200 + 1600
+    held_s = whole_s + 3600
     assert found["gpu_hours"] == pytest.approx(held_s / 3600)
-    assert found["utilisation"] == pytest.approx(held_s / (16 * 200))
+    assert found["utilisation"] == pytest.approx(whole_s / (16 * 200))
     assert (found["jobs"], found["wait_mean_s"], found["wait_median_s"]) == (4, 20, 0)
     assert (found["several"], found["leaves"]) == (pytest.approx(1600 / held_s),) * 2
     assert found["leaves_network"] == pytest.approx(800 / held_s)
