@@ -91,7 +91,8 @@ static __always_inline void count(__u32 job, const struct mltcp_priority_job *kn
 		burst->last_ns = now;
 	all = known->bytes ? known->bytes : burst->before;
 	sent = __sync_fetch_and_add(&burst->sent, bytes);
-	if (burst->active && all && sent + bytes >= all) {
+	/* Bytes that were sent again count, too: by them alone a burst isn't over. */
+	if (burst->active && all && sent + bytes > all + all / 8) {
 		burst->active = 0;
 		tell(job, 0, now);
 	}

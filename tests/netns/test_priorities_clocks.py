@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Times that another CPU wrote: they may be later than the one a packet was sent at."""
+"""Bursts as the program counts them. Times that another CPU wrote may be later than a packet's."""
 
 from __future__ import annotations
 
@@ -53,3 +53,15 @@ def test_a_later_sign_of_the_controllers_life_is_one() -> None:
         sock.sendall(bytes(SENT))
         wait_for(lambda: sum(sent_by_level(network)) >= sum(before) + SENT, "the packet")
         assert sent_by_level(network)[3] >= before[3] + SENT
+
+
+def test_a_burst_is_over_at_far_more_than_its_bytes() -> None:
+    """Bytes that are sent again count, too."""
+    with prioritised() as (network, maps, folder), connection(network) as sock:
+        maps.set_job(1, KnownJob(9 * SENT, AHEAD_NS), [socket_cookie(sock.fileno())])
+        for wanted, active in ((9 * SENT, True), (12 * SENT, False)):
+            found = maps.burst(1)
+            sock.sendall(bytes(wanted - (found.sent if found else 0)))
+            wait_for(lambda: (now := maps.burst(1)) and now.sent >= wanted, "the packets")  # noqa: B023
+            assert (found := maps.burst(1)) is not None
+            assert found.active == active

@@ -13,6 +13,7 @@ from mltcp_tools.live.priorities.maps import KnownJob, Maps, PriorityBurst
 
 WAKE_S = 0.1
 """Between signs of life, and looks at what no event tells: progress changes some weights."""
+_LEAST_S = 0.01
 
 
 def order(
@@ -39,11 +40,7 @@ def order(
 
 
 def _goes_on(known: KnownJob, burst: PriorityBurst, now_ns: int) -> bool:
-    return burst.active and _is_recent(known, burst, now_ns)
-
-
-def _is_recent(known: KnownJob, burst: PriorityBurst, now_ns: int) -> bool:
-    return now_ns - burst.last_ns <= known.gap_ns
+    return burst.active and now_ns - burst.last_ns <= known.gap_ns
 
 
 class Known(Protocol):
@@ -65,7 +62,8 @@ class Known(Protocol):
 
 
 class Controller:
-    """Keeps the levels of the jobs in `maps` to the order of their bursts."""
+    """Keeps the levels of the jobs in `maps` to the order of their bursts. wait_s: seconds until it
+    should look again if no burst begins: a gap ends one, which is no event."""
 
     def __init__(self, maps: Known, weighting: str, count: int) -> None:
         self._maps = maps
@@ -73,14 +71,13 @@ class Controller:
         self._count = count
         self._going: dict[int, int] = {}
         self._given: dict[int, int] = {}
+        self.wait_s = WAKE_S
 
     def update(self) -> dict[int, int]:
         """Order the bursts that go on; returns the levels of all jobs as they are then.
 
         A job that doesn't send is given the level behind the last, where its next burst most often
         belongs: so its first packets don't get in the way before the controller has heard of it.
-        Until its gap has passed, a burst that has ended keeps its level: bytes that were sent again
-        count, too, so that its last packets may follow.
         """
         jobs = self._maps.jobs()
         bursts = {job: burst for job in jobs if (burst := self._maps.burst(job)) is not None}
@@ -88,15 +85,13 @@ class Controller:
         going = order(jobs, bursts, self._weighting, now_ns)
         self._going = levels(going, self._count, self._going)
         behind = min(self._count - 1, max(self._going.values(), default=-1) + 1)
-        wanted = dict.fromkeys(jobs, behind)
-        for job, burst in bursts.items():
-            if _is_recent(jobs[job], burst, now_ns):
-                wanted[job] = self._given.get(job, behind)
-        wanted |= self._going
+        wanted = dict.fromkeys(jobs, behind) | self._going
         for job, level in wanted.items():
             if self._given.get(job) != level:
                 self._maps.set_level(job, level)
         self._given = wanted
+        gaps_ns = [bursts[job].last_ns + jobs[job].gap_ns - now_ns for job in going]
+        self.wait_s = max(_LEAST_S, min([WAKE_S, *(gap_ns * 1e-9 for gap_ns in gaps_ns)]))
         return wanted
 
 
@@ -109,7 +104,7 @@ def run_controller(folder: Path, weighting: str, count: int, stopped: Callable[[
             while not stopped():
                 maps.live()
                 controller.update()
-                reader.poll(WAKE_S)
+                reader.poll(controller.wait_s)
         finally:
             maps.die()
             reader.close()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from mltcp_tools.live.priorities.controller import Controller, order
+from mltcp_tools.live.priorities.controller import WAKE_S, Controller, order
 from mltcp_tools.live.priorities.maps import KnownJob, PriorityBurst
 
 MS = 1_000_000
@@ -42,18 +42,34 @@ class Host:
 
 
 def test_last_packets_of_a_burst_keep_its_level() -> None:
-    """Bytes sent again count, so a burst seems over while its last packets are still to come. On a
-    level behind another burst they were lost: each iteration took 200 ms longer."""
+    """Bytes sent again count, so a burst has sent its bytes while its last packets are still to
+    come. On a level behind another burst they were lost: each iteration took 200 ms longer. One
+    that sends much more is not the known burst, and would starve the others."""
     host = Host()
     controller = Controller(host, "none", 8)
     controller.update()
-    assert host.levels == {1: 0, 2: 1}
-    host.bursts[1] = replace(host.bursts[1], sent=1_000_000, active=False)
+    host.bursts[1] = replace(host.bursts[1], sent=1_100_000)
     controller.update()
     assert host.levels == {1: 0, 2: 1}
-    host.bursts[1] = replace(host.bursts[1], last_ns=time.monotonic_ns() - 11_000 * MS)
+    host.bursts[1] = replace(host.bursts[1], sent=100_000_000, active=False)
     controller.update()
     assert host.levels == {1: 2, 2: 1}
+
+
+def test_the_controller_looks_again_when_a_gap_ends_a_burst(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 100 * NOW)
+    host = Host()
+    controller = Controller(host, "none", 8)
+    for ago_ms, wait_s, levels in [
+        (0, WAKE_S, {1: 0, 2: 1}),
+        (9_950, 0.05, {1: 0, 2: 1}),
+        (10_001, WAKE_S, {1: 2, 2: 1}),
+    ]:
+        host.bursts[1] = replace(host.bursts[1], last_ns=100 * NOW - ago_ms * MS)
+        controller.update()
+        assert (controller.wait_s, host.levels) == (pytest.approx(wait_s), levels)
 
 
 def test_the_burst_with_least_left_goes_first() -> None:
