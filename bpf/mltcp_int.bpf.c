@@ -180,7 +180,8 @@ void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	find_keys(sk, rate, flow->job);
 	job = job_of(rate, ack.now);
 	mltcp_rate_job_ack(job, ack.now, flow->acked_bytes - acked_bytes,
-			   flow->iteration && flow->iteration != iteration, 1000ULL * flow->gap_us);
+			   flow->iteration != iteration ? flow->iteration : 0,
+			   1000ULL * flow->gap_us);
 	if (!params.host || sample->rtt_us <= 0)
 		return;
 	ack.rtt_us = sample->rtt_us;

@@ -36,7 +36,7 @@
 
 /*
  * What a flow may do is decided anew each time it has sent this share of burst_bytes, not at
- * every ACK: that costs more than all the rest, and F moves by no more than slope / MLTCP_STEPS.
+ * every ACK: that costs more than all the rest, and F moves by little more than slope / MLTCP_STEPS.
  */
 #define MLTCP_STEPS 64
 
@@ -222,12 +222,12 @@ static inline __u8 mltcp_host_is_due(__u64 counted_ns, __u64 now)
  */
 static inline __u8 mltcp_host_receives(const struct mltcp_flow *f, const struct mltcp_host *host)
 {
-	__u32 rx_kib = host->rx_kib - f->host.rx_kib;
-	__u32 tx_kib = host->tx_kib - f->host.tx_kib;
+	__s32 rx_kib = host->rx_kib - f->host.rx_kib;
+	__s32 tx_kib = host->tx_kib - f->host.tx_kib;
 
-	if (!(f->flags & MLTCP_HOST_KNOWN) || rx_kib > 0x7fffffffU || tx_kib > 0x7fffffffU)
-		return 0;
-	return rx_kib > tx_kib / MLTCP_BIDIRECTIONAL_SHARE;
+	if (tx_kib < 0) /* more short ACKs than data */
+		tx_kib = 0;
+	return f->flags & MLTCP_HOST_KNOWN && rx_kib > tx_kib / MLTCP_BIDIRECTIONAL_SHARE;
 }
 
 /*
@@ -325,9 +325,13 @@ static inline void mltcp_be_as_base(struct mltcp_flow *f)
 static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p,
 				__u32 mechanisms, __u64 now, __u64 *job_slot, __u32 job_key)
 {
-	__u64 total = mltcp_total(f), sent = mltcp_sent(f);
+	__u64 total, sent = mltcp_sent(f);
 	__u32 ratio;
 
+	/* A total that was too large is corrected at once: the iteration might not end by it. */
+	if (p->burst_bytes < f->told_bytes)
+		f->told_bytes = p->burst_bytes;
+	total = mltcp_total(f);
 	f->ratio = mltcp_ratio(sent, total);
 	/*
 	 * No iteration known, or longer than any: behave like the base. So does the first one of a flow

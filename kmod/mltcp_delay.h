@@ -70,7 +70,7 @@ static inline void mltcp_delay_full(struct mltcp_delay *d, __u32 srtt_us, __u32 
  * The flows from one address to another share what they take for a full queue: of a job's flows, the
  * one that thinks most of the queue to be its own would starve the others. slot: a word of a table that
  * the host keeps, at a place that follows from the path: the path's key and the delay. Two paths may
- * have the same slot; then the latest to lose has it. No lock: whoever writes last is right.
+ * have the same slot; then the latest to write has it. No lock: whoever writes last is right.
  */
 static inline void mltcp_delay_ask(struct mltcp_delay *d, const __u64 *slot, __u32 key)
 {

@@ -180,8 +180,11 @@ static inline __u8 mltcp_gap_ended(struct mltcp_flow *f, __u32 gap_us, __u32 aga
 		return sent >= MLTCP_PIECE_MIN;
 	}
 	if (total && !counts) {
-		if (sent / 2 > total) /* gaps have become shorter */
+		if (sent / 2 > total) { /* gaps have become shorter */
 			f->confidence = 0;
+			if (f->told_bytes)
+				f->gap_us = gap_us;
+		}
 		return 0;
 	}
 	if (total && ((again && gap_us > f->gap_us / 2 && !mltcp_same_size(again, total)) ||

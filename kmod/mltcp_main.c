@@ -101,7 +101,7 @@ MODULE_PARM_DESC(yield_max, "the same at ratio 1, thousandths (1000)");
 module_param_cb(burst_bytes, &total_ops, &mltcp_defaults.burst_bytes, 0644);
 MODULE_PARM_DESC(burst_bytes, "bytes per iteration of a flow without a job; 0: learned (0)");
 module_param_cb(gap_ns, &gap_ops, &mltcp_defaults.gap_ns, 0644);
-MODULE_PARM_DESC(gap_ns, "nanoseconds without an ACK that end an iteration; 0: learned (0)");
+MODULE_PARM_DESC(gap_ns, "nanoseconds with nothing unacknowledged between iterations; 0: learned");
 
 unsigned int mltcp_enabled = 1;
 

@@ -189,11 +189,11 @@ static inline __u8 mltcp_rate_job_is(struct mltcp_rate_job *j, __u32 key, __u64 
 }
 
 /*
- * An ACK of one of the job's flows that acknowledges so many bytes. begins: it begins an iteration
- * of the flow, whose usual gap is gap_ns (0: not known yet).
+ * An ACK of one of the job's flows that acknowledges so many bytes. begins: it begins this iteration
+ * of the flow, counted from 1, or 0. The flow's usual gap is gap_ns; 0: not known yet.
  */
-static inline void mltcp_rate_job_ack(struct mltcp_rate_job *j, __u64 now, __u64 bytes, __u8 begins,
-				      __u64 gap_ns)
+static inline void mltcp_rate_job_ack(struct mltcp_rate_job *j, __u64 now, __u64 bytes,
+				      __u32 begins, __u64 gap_ns)
 {
 	if (begins) {
 		j->gap_ns += j->gap_ns / 8;
@@ -208,7 +208,9 @@ static inline void mltcp_rate_job_ack(struct mltcp_rate_job *j, __u64 now, __u64
 			j->bursts++;
 			j->kib_ns += j->kib_ns / 8; /* routes may change */
 		}
-		MLTCP_ADD(&j->flows, 1);
+		/* Where no gap tells one burst from the next, each flow counts once. */
+		if (j->gap_ns || !j->flows || begins == 1)
+			MLTCP_ADD(&j->flows, 1);
 	}
 	MLTCP_ADD(&j->acked, bytes);
 	j->last_ns = now;

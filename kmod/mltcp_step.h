@@ -37,7 +37,7 @@ static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct
 static void mltcp_env_report(struct mltcp_env *env, const struct mltcp_flow *f);
 /* Bytes that the connection has received, ever. */
 static __u64 mltcp_env_received(const struct mltcp_env *env);
-/* What its host has received and sent, without loopback's; as old as MLTCP_GAP_MIN_NS at most. */
+/* What its host has received and sent, without loopback's; as of MLTCP_GAP_MIN_NS ago, mostly. */
 static struct mltcp_host mltcp_env_host(const struct mltcp_env *env, __u64 now);
 /*
  * Where what flows of the path share is kept, those of a job or, for job 0, all of them, and the key

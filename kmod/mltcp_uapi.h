@@ -54,7 +54,7 @@
 /* Parameters of a job, the same for each of its flows. */
 struct mltcp_params {
 	__u64 burst_bytes; /* bytes of one iteration of one flow; 0: the flow learns it */
-	__u64 gap_ns; /* time without an ACK that ends an iteration; 0: the flow learns it */
+	__u64 gap_ns; /* time with nothing unacknowledged that ends an iteration; 0: learned */
 	__u32 slope; /* of F, fixed point */
 	__u32 intercept; /* of F, fixed point */
 	__u32 yield_min; /* queueing delay borne at ratio 0, share of a full queue's, fixed point */
@@ -136,7 +136,7 @@ struct mltcp_flow {
 	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
 	__u32 carry; /* fraction of an acknowledged segment not yet handed to the base */
 	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */
-	__u32 resume_ssthresh; /* slow-start threshold to have back after yielding; 0: not yielding */
+	__u32 resume_ssthresh; /* slow-start threshold to have back later; 0: none */
 	struct mltcp_delay delay;
 	/* what follows isn't looked at by every ACK */
 	__u64 send_ns; /* time at which sending last began with nothing outstanding */

@@ -134,7 +134,8 @@ def _gap(text: object) -> float:
 
 BURST = Quantity("size", _burst)
 GAP = Quantity("time", _gap)
-"""Bytes of a burst of one flow, and seconds without an ACK that end an iteration; 0: `auto`."""
+"""Bytes of a burst of one flow, and seconds with nothing unacknowledged that end an iteration; 0:
+`auto`."""
 
 
 def flow_options(of: str) -> Callable[..., Any]:
@@ -154,8 +155,8 @@ def flow_options(of: str) -> Callable[..., Any]:
                 "gap_s",
                 type=GAP,
                 metavar="auto|TIME",
-                help="Time without an ACK that ends an iteration, such as 170ms; auto: learned."
-                "  [default: auto]",
+                help="Time with nothing unacknowledged that ends an iteration, such as 170ms; auto:"
+                " learned.  [default: auto]",
             ),
             click.option(
                 "--slope",

@@ -18,7 +18,7 @@ uint32_t mltcp_hop_pass(struct mltcp_hop *h, const struct mltcp_hop_link *link, 
                         uint32_t bytes);
 uint8_t mltcp_rate_path_is(struct mltcp_rate_path *path, uint32_t key, uint64_t now);
 uint8_t mltcp_rate_job_is(struct mltcp_rate_job *j, uint32_t key, uint64_t now);
-void mltcp_rate_job_ack(struct mltcp_rate_job *j, uint64_t now, uint64_t bytes, uint8_t begins,
+void mltcp_rate_job_ack(struct mltcp_rate_job *j, uint64_t now, uint64_t bytes, uint32_t begins,
                         uint64_t idle_ns);
 uint32_t mltcp_rate_progress(const struct mltcp_rate_job *j, const struct mltcp_flow *f);
 uint32_t mltcp_rate_share(const struct mltcp_rate_job *j, const struct mltcp_flow *f);

@@ -33,7 +33,7 @@ class JobParams:
 
     burst_bytes: bytes of one iteration of one flow; 0 = each flow learns it, and behaves as its
         base until it has.
-    gap_s: seconds without an ACK that end an iteration; 0 = each flow learns it.
+    gap_s: seconds with nothing unacknowledged that end an iteration; 0 = each flow learns it.
     slope, intercept: F = slope * ratio + intercept, each 0..8, and so is their sum (MLTCP, arXiv
         2402.09589).
     mechanisms: which of MECHANISMS act; None = the congestion control's own choice: both for mltcp

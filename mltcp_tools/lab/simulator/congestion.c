@@ -310,13 +310,13 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns)
 		.rtt_us = sent_ns ? sim->now / 1000 - sent_ns / 1000 : 0,
 	};
 	uint64_t acked = flow->acked_bytes - state->acked_bytes;
-	uint32_t iteration = state->iteration;
+	uint32_t old = state->iteration;
 
 	if (!flow->job->spec->mltcp)
 		return;
 	mltcp_step(&env, state, sim->now, flow->acked_bytes);
-	mltcp_rate_job_ack(&flow->way->sent, sim->now, acked, state->iteration != iteration,
-			   1000ULL * state->gap_us);
+	mltcp_rate_job_ack(&flow->way->sent, sim->now, acked,
+			   state->iteration != old ? state->iteration : 0, 1000ULL * state->gap_us);
 	if (flow->job->spec->rate.host && env.rtt_us > 0)
 		guess(sim, flow, env.rtt_us);
 }

@@ -25,7 +25,7 @@ class Metadata:
 
     source: one of SOURCES. period_s: seconds from one iteration's start to the next's.
     bytes_per_iteration: bytes one flow sends per iteration, None where the source can't tell.
-    gap_s: seconds without an ACK that end an iteration; 0 where the source can't tell.
+    gap_s: seconds with nothing unacknowledged that end an iteration; 0 where the source can't tell.
     confidence: 0..1. iterations_seen: how many iterations it was derived from.
     """
 

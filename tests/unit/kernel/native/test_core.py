@@ -155,6 +155,7 @@ KIB = 1024
         (200, 1000, True),
         (1250, 64_000, False),  # to 64 flows of a mebibyte each
         (-5, 1000, False),  # nothing but short ACKs
+        (100_000, -1000, True),  # of what it receives
     ],
 )
 def test_flow_of_receiving_host_does_not_yield(rx: int, tx: int, bidirectional: bool) -> None:

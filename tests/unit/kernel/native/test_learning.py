@@ -202,6 +202,24 @@ def test_what_is_told_need_not_be_learned(given: dict[str, int]) -> None:
     assert outcome.missed <= 3
 
 
+@pytest.mark.parametrize("first", [2_500_000, 2_500_000_000])
+def test_what_is_told_outlives_a_long_first_gap(first: int) -> None:
+    """Of the warm-up, 10 s; also where the size is a thousand times too large until corrected."""
+    params, flow = make_params(burst_bytes=first), ffi.new("struct mltcp_flow *")
+    lib.mltcp_reset(flow, 1, 0, 0)
+    now, active = MS, []
+    for number in range(20):
+        if number == 5:
+            params.burst_bytes = 2_500_000
+        lib.mltcp_on_send(flow, now, 0)
+        for part in (1, 2):
+            ack(flow, params, now + part * MS, flow.acked_bytes + 1_250_000)
+        active.append(flow.active)
+        now += 10_000 * MS if number == 0 else 100 * MS
+    assert all(active[10:])
+    assert flow.gap_us == pytest.approx(98_000, rel=0.2)
+
+
 @given(
     st.lists(
         st.tuples(

@@ -338,11 +338,12 @@ def test_what_is_heard_after_the_ack_came_is_fresh(ahead_ns: int) -> None:
 
 def test_flows_whose_gap_is_not_known_begin_one_burst_together() -> None:
     job = ffi.new("struct mltcp_rate_job *")
-    for flow in range(3):
-        lib.mltcp_rate_job_ack(job, (1 + flow) * MS, MSS, 1, 0)
-    assert (job.bursts, job.flows) == (1, 3)
-    lib.mltcp_rate_job_ack(job, 100 * MS, MSS, 1, 90 * MS)
-    assert (job.bursts, job.flows, job.total) == (2, 1, 3 * MSS)
+    for iteration in range(1, 4):
+        for flow in range(3):
+            lib.mltcp_rate_job_ack(job, (10 * iteration + flow) * MS, MSS, iteration, 0)
+        assert (job.bursts, job.flows) == (1, 3)
+    lib.mltcp_rate_job_ack(job, 130 * MS, MSS, 4, 90 * MS)
+    assert (job.bursts, job.flows, job.total) == (2, 1, 9 * MSS)
 
 
 def test_no_window_is_so_small_that_it_stays() -> None:
