@@ -167,18 +167,18 @@ def chosen(
 
     Raises UsageError where there is no such scenario or variant, or a scenario has none of these.
     """
-    offered = sorted({each.name for one in matrix.scenarios.values() for each in one.variants})
+    called = {name: one for name, one in matrix.scenarios.items() if not only or name in only}
+    offered = sorted({each.name for one in called.values() for each in one.variants})
     known = {"scenario": list(matrix.scenarios), "variant": offered}
     for kind, asked in (("scenario", only), ("variant", variants)):
         for name in asked:
             if name not in known[kind]:
-                there = ", ".join(known[kind])
-                raise UsageError(f"matrix {matrix.name} has no {kind} {name!r}; it has {there}.")
+                place = f" in {', '.join(only)}" if only and kind == "variant" else ""
+                there = f"{kind} {name!r}{place}; there are {', '.join(known[kind])}."
+                raise UsageError(f"matrix {matrix.name} has no {there}")
     found = []
-    for name, experiment in matrix.scenarios.items():
+    for name, experiment in called.items():
         own = [variant.name for variant in experiment.variants if variant.name in variants]
-        if only and name not in only:
-            continue
         if variants and not own:
             raise UsageError(
                 f"scenario {name} has none of the variants {', '.join(variants)}; leave it out with"

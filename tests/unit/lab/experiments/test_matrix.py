@@ -119,12 +119,14 @@ def test_unknown_names_are_refused_with_those_there_are() -> None:
         find_matrix("none")
     with pytest.raises(UsageError, match="hard-scenarios is a matrix of experiments"):
         find_experiment("hard-scenarios")
-    with pytest.raises(UsageError, match="no scenario 'none'; it has same, other"):
+    with pytest.raises(UsageError, match="no scenario 'none'; there are same, other"):
         chosen(few(), ["none"], [])
-    with pytest.raises(UsageError, match="no variant 'bbr'; it has cubic, mltcp, reno"):
+    with pytest.raises(UsageError, match="no variant 'bbr'; there are cubic, mltcp, reno"):
         chosen(few(), [], ["reno", "bbr"])
+    with pytest.raises(UsageError, match="no variant 'cubic' in same; there are mltcp, reno"):
+        chosen(few(), ["same"], ["reno", "cubic"])
     with pytest.raises(UsageError, match="scenario same has none of the variants cubic"):
-        chosen(few(), ["same"], ["cubic"])
+        chosen(few(), [], ["cubic"])
     assert [each[0] for each in chosen(few(), ["other"], [])] == ["other"]
     assert {tuple(variants) for _, _, variants in chosen(few(), [], ["reno"])} == {("reno",)}
 
