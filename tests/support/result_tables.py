@@ -8,7 +8,7 @@
 `python -m support.result_tables PAGE FOLDER...` puts those of finished matrices into a page, and
 fails where a captured gain is below the interval of the table that it replaces. With `--check` it
 fails as long as the commit that did so doesn't name it. Without arguments it makes README's summary
-again, from the pages.
+and the comparisons of kernel and simulator again, from the pages.
 """
 
 from __future__ import annotations
@@ -179,43 +179,6 @@ def put_table(page: str, name: str, run: MatrixRun) -> str:
     return put_between(page, name, "\n\n".join(part for part in parts if part))
 
 
-def agreement_table(kernel: Mapping[str, Any], simulated: Mapping[str, Any]) -> str:
-    """A row for each scenario that both documents (`mltcp-matrix/1`) have, a column for each
-    variant: mean iteration on the kernel and simulated, milliseconds, and by how much the latter is
-    longer. "" where they have no variant in common.
-    """
-    rows = _common(kernel, simulated)
-    variants = dict.fromkeys(variant for means in rows.values() for variant in means)
-    if not variants:
-        return ""
-    lines = [["", *variants]]
-    for scenario, means in rows.items():
-        cells = [_cell(*means[variant]) if variant in means else "" for variant in variants]
-        lines.append([f"`{scenario}`", *cells])
-    return markdown(lines)
-
-
-def _common(
-    kernel: Mapping[str, Any], simulated: Mapping[str, Any]
-) -> dict[str, dict[str, tuple[float, float]]]:
-    """Per scenario and variant: the mean iteration on the kernel and simulated, seconds."""
-    rows = {}
-    for scenario, entry in kernel["scenarios"].items():
-        others = simulated["scenarios"].get(scenario, {"variants": {}})["variants"]
-        means = {
-            variant: (each["mean_s"], others[variant]["mean_s"])
-            for variant, each in entry["variants"].items()
-            if variant in others and each["mean_s"] and others[variant]["mean_s"]
-        }
-        if means:
-            rows[scenario] = means
-    return rows
-
-
-def _cell(kernel_s: float, simulated_s: float) -> str:
-    return f"{kernel_s * 1e3:.0f} / {simulated_s * 1e3:.0f} ({simulated_s / kernel_s - 1:+.1%})"
-
-
 ROOT = Path(__file__).parents[2]
 SUMMARISED = (
     ("mltcp_tools/lab/experiments/RESULTS.md", "headline-vm", "emulated in a VM"),
@@ -236,33 +199,74 @@ def between(page: str, name: str) -> str:
     return page.partition(f"<!-- results: {name} -->\n")[2].partition("<!-- end -->")[0]
 
 
+def times_of(page: str, name: str) -> dict[str, dict[str, tuple[float, float]]]:
+    """Of each row and column of a table that has times: mean and 99th percentile, milliseconds."""
+    table = between(page, name).strip().splitlines()
+    cells = [
+        [cell.strip("*` ") for cell in row.strip("| ").split(" | ")]
+        for row in table
+        if row[:1] == "|"
+    ]
+    return {
+        row[0]: {
+            column: (float(found[1]), float(found[2]))
+            for column, cell in zip(cells[0][-len(row) + 1 :], row[1:], strict=True)
+            if (found := _CELL.match(cell))
+        }
+        for row in cells[2:]
+        if row[0] and ":" not in row[0]
+    }
+
+
+def agreement_table(page: str, name: str) -> str:
+    """A row for each scenario and a column for each variant that both the table of that name and
+    its simulation have: mean iteration on the kernel and simulated, milliseconds, and by how much
+    the latter is longer. "" where they have none in common."""
+    kernel, simulated = times_of(page, name), times_of(page, f"{name}-simulated")
+    rows = {
+        scenario: {
+            variant: f"{own[0]:g} / {other[0]:g} ({other[0] / own[0] - 1:+.1%})"
+            for variant, own in times.items()
+            if (other := simulated.get(scenario, {}).get(variant)) and variant != "bound"
+        }
+        for scenario, times in kernel.items()
+    }
+    rows = {scenario: cells for scenario, cells in rows.items() if cells}
+    variants = dict.fromkeys(variant for cells in rows.values() for variant in cells)
+    lines = [
+        [f"`{scenario}`", *(cells.get(variant, "") for variant in variants)]
+        for scenario, cells in rows.items()
+    ]
+    return markdown([["", *variants], *lines]) if lines else ""
+
+
+def with_agreement(page: str) -> str:
+    """The page, with its comparisons of kernel and simulator made again from its tables."""
+    for name in _NAME.findall(page):
+        if table := agreement_table(page, name):
+            title = f"{name}: kernel and simulator"
+            said = "Mean iteration on the kernel / simulated, milliseconds, and the difference."
+            page = put_between(_with_marks(page, title), title, f"{said}\n\n{table}")
+    return page
+
+
 def summary() -> str:
     """README's table: of each scenario `mltcp` against the better of Reno and CUBIC, by the mean
     and by the 99th percentile of iteration times."""
     lines = [["jobs", "", "better base, ms", "mltcp, ms", "mean", "99th percentile"]]
     for page, name, ran in SUMMARISED:
-        table = between((ROOT / page).read_text(encoding="utf-8"), name).strip().splitlines()
-        rows = [
-            [cell.strip() for cell in row.strip("| ").split(" | ")]
-            for row in table
-            if row[:1] == "|"
-        ]
-        columns = [cell.strip("* ") for cell in rows[0]]
         listed = {line[0] for line in lines}
-        for row in rows[2:]:
-            if not ran.startswith("PyTorch") and row[0] in listed:
+        for scenario, cells in times_of((ROOT / page).read_text(encoding="utf-8"), name).items():
+            if not ran.startswith("PyTorch") and f"`{scenario}`" in listed:
                 continue
-            cells = dict(zip(columns[-len(row) + 1 :], row[1:], strict=True))
-            times = {
-                variant: tuple(map(float, found.groups()))
-                for variant in ("cubic", "reno", "mltcp")
-                if (found := _CELL.match(cells[variant]))
-            }
-            own = times.pop("mltcp")
-            base, best = min(times.items(), key=lambda item: item[1][0])
+            own = cells["mltcp"]
+            base, best = min(
+                ((each, cells[each]) for each in ("cubic", "reno") if each in cells),
+                key=lambda item: item[1][0],
+            )
             lines.append(
                 [
-                    row[0],
+                    f"`{scenario}`",
                     ran,
                     f"{best[0]:g} ({'CUBIC' if base == 'cubic' else 'Reno'})",
                     f"{own[0]:g}",
@@ -315,19 +319,14 @@ def unexplained(root: Path, page: str) -> list[str]:
 
 
 def main(page: Path, folders: Sequence[Path]) -> list[str]:
-    """Put the tables of these folders into the page, under the folders' names, and how far kernel
-    and simulator agree; a name that the page lacks gets a section at its end. Returns the gains
+    """Put the tables of these folders into the page, under the folders' names, and compare kernel
+    and simulator anew; a name that the page lacks gets a section at its end. Returns the gains
     that fell."""
     old = text = page.read_text(encoding="utf-8")
     runs = {folder.name: load_matrix_run(folder) for folder in folders}
     for name, run in runs.items():
         text = put_table(_with_marks(text, name), name, run)
-    for name, run in runs.items():
-        other = runs.get(f"{name}-simulated")
-        if other and (table := agreement_table(run.document, other.document)):
-            title = f"{name}: kernel and simulator"
-            said = "Mean iteration on the kernel / simulated, milliseconds, and the difference."
-            text = put_between(_with_marks(text, title), title, f"{said}\n\n{table}")
+    text = with_agreement(text)
     replace_file(page, text.encode())
     return fallen(old, text)
 
@@ -343,5 +342,7 @@ if __name__ == "__main__":
         sys.exit("\n".join(each for page in pages for each in unexplained(ROOT, page)) or 0)
     if sys.argv[1:]:
         sys.exit("\n".join(main(Path(sys.argv[1]), [Path(each) for each in sys.argv[2:]])) or 0)
+    results = ROOT / SUMMARISED[0][0]
+    replace_file(results, with_agreement(results.read_text(encoding="utf-8")).encode())
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     replace_file(ROOT / "README.md", put_between(readme, "summary", summary()).encode())

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.result_tables import between, fallen, summary, unexplained
+from support.result_tables import between, fallen, summary, unexplained, with_agreement
 
 from mltcp_tools.base.errors import UsageError
 
@@ -15,6 +15,13 @@ from mltcp_tools.base.errors import UsageError
 def test_readme_sums_up_the_published_tables() -> None:
     readme = (Path(__file__).parents[4] / "README.md").read_text()
     assert between(readme, "summary") == f"{summary()}\n", "run: python -m support.result_tables"
+
+
+def test_kernel_and_simulator_are_compared_as_their_tables_say() -> None:
+    page = Path(__file__).parents[4] / "mltcp_tools/lab/experiments/RESULTS.md"
+    text = page.read_text()
+    assert with_agreement(text) == text, "run: python -m support.result_tables"
+    assert with_agreement(text.replace("| `lockstep` | 516 (", "| `lockstep` | 616 (", 1)) != text
 
 
 ROW = "| `four-jobs` | 514 (507 to 521) / 723 | 469 (465 to 473) / 636 | 455 / 483 | {} [{}, {}] |"
