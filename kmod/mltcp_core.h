@@ -325,11 +325,11 @@ static inline void mltcp_be_as_base(struct mltcp_flow *f)
 static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p,
 				__u32 mechanisms, __u64 now, __u64 *job_slot, __u32 job_key)
 {
-	__u64 total, sent = mltcp_sent(f);
+	__u64 learned = (__u64)f->total_kib << MLTCP_KIB_SHIFT, total, sent = mltcp_sent(f);
 	__u32 ratio;
 
 	/* A total that was too large is corrected at once: the iteration might not end by it. */
-	if (p->burst_bytes < f->told_bytes)
+	if ((p->burst_bytes ? p->burst_bytes : learned) < f->told_bytes)
 		f->told_bytes = p->burst_bytes;
 	total = mltcp_total(f);
 	f->ratio = mltcp_ratio(sent, total);

@@ -69,7 +69,7 @@ static inline __u8 mltcp_is_sure(const struct mltcp_flow *f)
 
 /*
  * Bytes of one iteration of the flow, as given or as learned; 0: unknown, or unreliable. What the job
- * says holds for an iteration: a total that is raised with each byte sent would keep F at its largest.
+ * says isn't raised within an iteration: raised with each byte sent it would keep F at its largest.
  */
 static inline __u64 mltcp_total(const struct mltcp_flow *f)
 {
@@ -151,12 +151,16 @@ static inline void mltcp_follow_gap(struct mltcp_flow *f, __u32 gap_us)
 
 /*
  * Nothing was known of iterations, or they end at far longer gaps than it seemed; not at those that take
- * little of the time, such as of a job that saves its state now and then.
+ * little of the time, such as of a job that saves its state now and then. A stated size is found again
+ * where it ends at such a gap, too.
  */
-static inline __u8 mltcp_is_news(const struct mltcp_flow *f, __u32 gap_us, __u32 again, __u64 total)
+static inline __u8 mltcp_is_news(const struct mltcp_flow *f, __u32 gap_us, __u32 again, __u64 total,
+				 __u8 complete)
 {
+	__u8 other = !mltcp_same_size(again, total) || (f->told_bytes && !complete);
+
 	return again &&
-	       (!total || (!mltcp_same_size(again, total) && gap_us / MLTCP_LONGER > f->gap_us &&
+	       (!total || (other && gap_us / MLTCP_LONGER > f->gap_us &&
 			   (__u64)gap_us * MLTCP_LONGER * total >= (__u64)f->gap_us * again));
 }
 
@@ -173,7 +177,7 @@ static inline __u8 mltcp_gap_ended(struct mltcp_flow *f, __u32 gap_us, __u32 aga
 
 	if (f->told_bytes && !mltcp_same_size(again, total))
 		again = 0;
-	if (mltcp_is_news(f, gap_us, again, total)) {
+	if (mltcp_is_news(f, gap_us, again, total, complete)) {
 		f->total_kib = again;
 		f->confidence = MLTCP_DOUBT;
 		f->gap_us = gap_us;

@@ -143,7 +143,7 @@ struct mltcp_flow {
 	__u64 look_ns; /* time at which the flow last looked at the queue */
 	__u64 start_bytes; /* acked_bytes where the iteration starts */
 	__u64 start_ns; /* time of the iteration's first ACK */
-	__u64 told_bytes; /* the job's burst_bytes when the iteration began; 0: learn it */
+	__u64 told_bytes; /* the job's burst_bytes when the iteration began, or smaller since; 0: learn */
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
 	__u32 ratio; /* share of burst_bytes acknowledged at the latest step, at most MLTCP_ONE */

@@ -203,21 +203,29 @@ def test_what_is_told_need_not_be_learned(given: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("first", [2_500_000, 2_500_000_000])
-def test_what_is_told_outlives_a_long_first_gap(first: int) -> None:
-    """Of the warm-up, 10 s; also where the size is a thousand times too large until corrected."""
+@pytest.mark.parametrize("pieces", [1, 10])
+def test_what_is_told_outlives_other_gaps_and_sizes(first: int, pieces: int) -> None:
+    """The warm-up's gap of 10 s, a checkpoint of three bursts, and a size a thousand times too large
+    until it is corrected."""
     params, flow = make_params(burst_bytes=first), ffi.new("struct mltcp_flow *")
     lib.mltcp_reset(flow, 1, 0, 0)
-    now, active = MS, []
-    for number in range(20):
+    now, begun, active = MS, [], []
+    for number in range(40):
         if number == 5:
             params.burst_bytes = 2_500_000
-        lib.mltcp_on_send(flow, now, 0)
-        for part in (1, 2):
-            ack(flow, params, now + part * MS, flow.acked_bytes + 1_250_000)
-        active.append(flow.active)
+        for piece in range(3 * pieces if number == 20 else pieces):
+            lib.mltcp_on_send(flow, now, 0)
+            iteration = flow.iteration
+            for part in (1, 2):
+                ack(flow, params, now + part * MS, flow.acked_bytes + 1_250_000 // pieces)
+            if flow.iteration != iteration:
+                begun.append((number, piece))
+            active.append(flow.active)
+            now += 5 * MS
         now += 10_000 * MS if number == 0 else 100 * MS
-    assert all(active[10:])
-    assert flow.gap_us == pytest.approx(98_000, rel=0.2)
+    assert begun[-15:] == [(number, 0) for number in range(25, 40)]
+    assert all(active[-15 * pieces :])
+    assert flow.gap_us == pytest.approx(103_000, rel=0.2)
 
 
 @given(
