@@ -19,46 +19,39 @@ _LEAST_S = 0.01
 def order(
     jobs: Mapping[int, KnownJob], bursts: Mapping[int, PriorityBurst], weighting: str, now_ns: int
 ) -> list[int]:
-    """The jobs whose bursts go on, in Sincronia's order, first to last.
+    """The jobs that have yet to send some of these bursts, in Sincronia's order, first to last.
 
     Bursts that are alike go in the order in which they began. The emulated jobs' bursts are one
     tensor each, so that `layer` tells them apart no more than `none` does.
     """
-    going = [job for job, burst in bursts.items() if _goes_on(jobs[job], burst, now_ns)]
+    going = [job for job, burst in bursts.items() if _size(jobs[job], burst) > burst.sent]
     going.sort(key=lambda job: bursts[job].began_ns)
     demands, weights = [], []
     for job in going:
-        known, burst = jobs[job], bursts[job]
-        size = known.bytes or burst.before or burst.sent
-        left = max(1, size - burst.sent)
-        demands.append(dict.fromkeys(known.ports, float(left)))
-        progress = CoflowProgress(
-            remaining=left / max(size, left), idle_s=(now_ns - burst.began_ns) * 1e-9
-        )
+        burst, size = bursts[job], _size(jobs[job], bursts[job])
+        left = size - burst.sent
+        demands.append(dict.fromkeys(jobs[job].ports, float(left)))
+        progress = CoflowProgress(remaining=left / size, idle_s=(now_ns - burst.began_ns) * 1e-9)
         weights.append(weight(weighting, progress))
     return [going[place] for place in bssi(demands, weights)]
 
 
-def _goes_on(known: KnownJob, burst: PriorityBurst, now_ns: int) -> bool:
-    return burst.active and now_ns - burst.last_ns <= known.gap_ns
+def _size(known: KnownJob, burst: PriorityBurst) -> int:
+    """Bytes of the burst; where nobody knows them, it is halfway."""
+    return known.bytes or burst.before or 2 * burst.sent + 1
 
 
 class Known(Protocol):
-    """The source of a controller's knowledge, to which it gives levels: a host's maps, or the hosts
-    (coordinator.py).
-    """
+    """What a controller knows, and gives levels to: a host's maps, or the hosts (coordinator.py)."""
 
     def jobs(self) -> Mapping[int, KnownJob]:
         """All jobs."""
-        ...
 
     def burst(self, job: int) -> PriorityBurst | None:
         """Return the progress of a job, None before its first packet."""
-        ...
 
     def set_level(self, job: int, level: int) -> None:
         """Give a job a level."""
-        ...
 
 
 class Controller:
@@ -78,20 +71,24 @@ class Controller:
 
         A job that doesn't send is given the level behind the last, where its next burst most often
         belongs: so its first packets don't get in the way before the controller has heard of it.
+        One that has sent its burst keeps its level until the gap has passed: bytes that were sent
+        again count, too, so that its last packets may follow.
         """
         jobs = self._maps.jobs()
-        bursts = {job: burst for job in jobs if (burst := self._maps.burst(job)) is not None}
+        read = {job: burst for job in jobs if (burst := self._maps.burst(job)) is not None}
         now_ns = time.monotonic_ns()
+        left_ns = {job: burst.last_ns + jobs[job].gap_ns - now_ns for job, burst in read.items()}
+        bursts = {job: each for job, each in read.items() if each.active and left_ns[job] >= 0}
         going = order(jobs, bursts, self._weighting, now_ns)
         self._going = levels(going, self._count, self._going)
         behind = min(self._count - 1, max(self._going.values(), default=-1) + 1)
-        wanted = dict.fromkeys(jobs, behind) | self._going
+        kept = {job: self._given.get(job, behind) for job in bursts}
+        wanted = dict.fromkeys(jobs, behind) | kept | self._going
         for job, level in wanted.items():
             if self._given.get(job) != level:
                 self._maps.set_level(job, level)
         self._given = wanted
-        gaps_ns = [bursts[job].last_ns + jobs[job].gap_ns - now_ns for job in going]
-        self.wait_s = max(_LEAST_S, min([WAKE_S, *(gap_ns * 1e-9 for gap_ns in gaps_ns)]))
+        self.wait_s = max(_LEAST_S, min([WAKE_S, *(left_ns[job] * 1e-9 for job in bursts)]))
         return wanted
 
 

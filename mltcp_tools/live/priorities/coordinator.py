@@ -15,7 +15,7 @@ from typing import Any
 
 from mltcp_tools.base.errors import MltcpError
 from mltcp_tools.kernel.host.peers import PeerProgram
-from mltcp_tools.live.priorities.controller import Controller
+from mltcp_tools.live.priorities.controller import WAKE_S, Controller
 from mltcp_tools.live.priorities.host_side import state_from
 from mltcp_tools.live.priorities.maps import KnownJob, PriorityBurst
 
@@ -112,7 +112,7 @@ def run_hub(
     """Order the jobs of `hosts` until `stopped` says so, or none is left; say: warnings."""
     controller = Controller(Hosts(hosts), weighting, count)
     while not stopped() and (present := [host for host in hosts if not host.gone]):
-        for host in _speaking(present, controller.wait_s):
+        for host in _speaking(present):
             host.hear()
             if host.gone:
                 say(f"{host.name} is gone; all jobs there have the same priority.")
@@ -121,6 +121,6 @@ def run_hub(
             host.tell(levels)
 
 
-def _speaking(hosts: Iterable[PriorityHost], wait_s: float) -> list[PriorityHost]:
-    ready, _, _ = select.select(list(hosts), [], [], wait_s)
+def _speaking(hosts: Iterable[PriorityHost]) -> list[PriorityHost]:
+    ready, _, _ = select.select(list(hosts), [], [], WAKE_S)
     return ready

@@ -6,8 +6,8 @@ The two talk in JSON objects, one a line, over this process's stdin and stdout:
 
     -> {"jobs": {id: [bytes, gap_ns, ports]},
         "bursts": {id: [sent, ns since it began, ns since its last packet, before, number, active]}}
-       with each burst that begins or ends, and ten times a second
-    <- {"levels": {id: level}}, also ten times a second at least
+       with each burst that begins or ends, and a hundred times a second
+    <- {"levels": {id: level}}, as often
 
 Each such line is a sign of life. When none has come for half a second the programs treat all jobs
 alike, and so they do at once when stdin ends.
@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.kernel.host.peers import Lines
-from mltcp_tools.live.priorities.controller import WAKE_S
 from mltcp_tools.live.priorities.maps import KnownJob, Maps, PriorityBurst
+
+_APART_S = 0.01
 
 
 def serve_maps(folder: Path, incoming: int, outgoing: int, stopped: Callable[[], bool]) -> None:
@@ -36,10 +37,16 @@ def serve_maps(folder: Path, incoming: int, outgoing: int, stopped: Callable[[],
     with Maps(folder) as maps:
         reader = maps.reader()
         lines = Lines(incoming)
+        due_s = 0.0
         try:
             while not stopped():
-                _say(outgoing, state_of(maps))
-                ready, _, _ = select.select([incoming, reader.fileno()], [], [], WAKE_S)
+                if (now_s := time.monotonic()) >= due_s:
+                    _say(outgoing, state_of(maps))
+                    due_s = now_s + _APART_S
+                left_s = max(0.0, due_s - now_s)
+                ready, _, _ = select.select([incoming, reader.fileno()], [], [], left_s)
+                if reader.fileno() in ready:
+                    due_s = 0.0
                 if incoming in ready:
                     heard = lines.read()
                     if heard is None:
@@ -75,7 +82,8 @@ def state_of(maps: Maps) -> dict[str, Any]:
         "bursts": {
             job: [
                 *(burst.sent, now - burst.began_ns, now - burst.last_ns),
-                *(burst.before, burst.number, burst.active),
+                *(burst.before, burst.number),
+                burst.active and now - burst.last_ns <= jobs[job].gap_ns,
             ]
             for job, burst in bursts.items()
         },

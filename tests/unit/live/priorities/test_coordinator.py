@@ -47,10 +47,12 @@ def test_what_a_host_says_is_told_in_ages() -> None:
     """Its clock is its own: a burst that is a millisecond old there is so here."""
     now = time.monotonic_ns()
     burst = PriorityBurst(40, now - 10**9, now - 10**6, 90, 3, True)
-    jobs = {7: KnownJob(100, 5, (0, 3))}
-    said: dict[str, Any] = state_of(cast(Maps, FakeMaps(jobs, {7: burst})))
+    jobs = {7: KnownJob(100, 10**8, (0, 3)), 8: KnownJob(100, 5)}
+    bursts = {7: burst, 8: burst}
+    said: dict[str, Any] = state_of(cast(Maps, FakeMaps(jobs, bursts)))
     known, found = state_from(json.loads(json.dumps(said)), NOW)
     assert known == jobs
     assert found[7].last_ns - found[7].began_ns == 10**9 - 10**6
     assert found[7].last_ns <= NOW - 10**6
     assert (found[7].sent, found[7].before, found[7].number, found[7].active) == (40, 90, 3, True)
+    assert not found[8].active  # its gap has passed
