@@ -200,13 +200,9 @@ def between(page: str, name: str) -> str:
 
 
 def times_of(page: str, name: str) -> dict[str, dict[str, tuple[float, float]]]:
-    """Of each row and column of a table that has times: mean and 99th percentile, milliseconds."""
-    table = between(page, name).strip().splitlines()
-    cells = [
-        [cell.strip("*` ") for cell in row.strip("| ").split(" | ")]
-        for row in table
-        if row[:1] == "|"
-    ]
+    """Of each row and column of the (first) table that has times: mean and 99th percentile, ms."""
+    table = between(page, name).strip().partition("\n\n")[0].splitlines()
+    cells = [[cell.strip("*` ") for cell in row.strip("| ").split(" | ")] for row in table]
     return {
         row[0]: {
             column: (float(found[1]), float(found[2]))
