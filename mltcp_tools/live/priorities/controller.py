@@ -42,7 +42,7 @@ def _size(known: KnownJob, burst: PriorityBurst) -> int:
 
 
 class Known(Protocol):
-    """What a controller knows, and gives levels to: a host's maps, or the hosts (coordinator.py)."""
+    """The jobs that a controller gives levels to, of one host (Maps), or many (coordinator.py)."""
 
     def jobs(self) -> Mapping[int, KnownJob]:
         """All jobs."""
