@@ -28,20 +28,18 @@ class Aggregated(Collective):
         super().__init__(setting)
         self._session: Session | None = None
         self._sums: Sums | None = None
+        # Kept: the thread that reduces may close the session while another one asks for a block.
+        self._blocks: dict[torch.dtype, int] = {}
 
     @classmethod
     def bound_s(cls, rates: Rates, size: float, density: float) -> float:
         return aggregated_bound_s(rates, size * density)
 
     def block(self, tensor: torch.Tensor) -> int:
-        from mltcp_tools.collectives.group import KINDS
-
-        kind = KINDS.get(tensor.dtype)
-        if self._session is None or kind is None:
-            return super().block(tensor)
-        return self._session.worker.chunk(kind)
+        return self._blocks.get(tensor.dtype) or super().block(tensor)
 
     def join(self) -> None:
+        from mltcp_tools.collectives.group import KINDS
         from mltcp_tools.collectives.sums import Sums
 
         setting, group = self.setting, self.setting.group
@@ -55,6 +53,8 @@ class Aggregated(Collective):
             group.world,
             timeout_s=setting.timeout_s,
         )
+        chunk = self._session.worker.chunk
+        self._blocks = {dtype: chunk(kind) for dtype, kind in KINDS.items()}
         self._sums = Sums(self._session, setting.timeout_s)
 
     @classmethod

@@ -348,7 +348,7 @@ def test_without_privilege_nothing_is_probed(nccl_library: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", code, str(running.pid)], capture_output=True, text=True
         )
-        assert "nccl's calls: This process lacks CAP_BPF and CAP_PERFMON" in done.stdout, done
-        assert "gloo's calls: This process lacks CAP_BPF and CAP_PERFMON" in done.stdout, done
+        assert "the calls of nccl: This process lacks CAP_BPF and CAP_PERFMON" in done.stdout, done
+        assert "the calls of gloo: This process lacks CAP_BPF and CAP_PERFMON" in done.stdout, done
         assert "CAP_SYS_PTRACE is missing" in done.stdout, done
         assert all_reduce_code(running.pid, nccl_library) == before
