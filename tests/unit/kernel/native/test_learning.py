@@ -205,8 +205,8 @@ def test_what_is_told_need_not_be_learned(given: dict[str, int]) -> None:
 @pytest.mark.parametrize("first", [2_500_000, 2_500_000_000])
 @pytest.mark.parametrize("pieces", [1, 10])
 def test_what_is_told_outlives_other_gaps_and_sizes(first: int, pieces: int) -> None:
-    """The warm-up's gap of 10 s, a checkpoint of three bursts, and a size a thousand times too large
-    until it is corrected."""
+    """The warm-up's gap of 10 s, a checkpoint of three bursts, and a size that is a thousand times
+    too large until it is corrected."""
     params, flow = make_params(burst_bytes=first), ffi.new("struct mltcp_flow *")
     lib.mltcp_reset(flow, 1, 0, 0)
     now, begun, active = MS, [], []
