@@ -14,7 +14,7 @@ from support.waiting import wait_for
 
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.lab.testbed.backend import socket_cookie
-from mltcp_tools.live.priorities.maps import KnownJob
+from mltcp_tools.live.priorities.maps import KnownJob, PriorityBurst
 
 AHEAD_NS = 10**12
 """A test is over by then; CPUs are apart by less than a millisecond."""
@@ -57,11 +57,17 @@ def test_a_later_sign_of_the_controllers_life_is_one() -> None:
 
 def test_a_burst_is_over_at_far_more_than_its_bytes() -> None:
     """Bytes that are sent again count, too."""
-    with prioritised() as (network, maps, folder), connection(network) as sock:
+    with prioritised() as (network, maps, _), connection(network) as sock:
         maps.set_job(1, KnownJob(9 * SENT, AHEAD_NS), [socket_cookie(sock.fileno())])
-        for wanted, active in ((9 * SENT, True), (12 * SENT, False)):
+
+        def after(sent: int) -> PriorityBurst:
+            """The burst once so much of it was sent."""
             found = maps.burst(1)
-            sock.sendall(bytes(wanted - (found.sent if found else 0)))
-            wait_for(lambda: (now := maps.burst(1)) and now.sent >= wanted, "the packets")  # noqa: B023
-            assert (found := maps.burst(1)) is not None
-            assert found.active == active
+            sock.sendall(bytes(sent - (found.sent if found else 0)))
+            wait_for(lambda: (now := maps.burst(1)) is not None and now.sent >= sent, "the packets")
+            found = maps.burst(1)
+            assert found is not None
+            return found
+
+        assert after(9 * SENT).active
+        assert not after(12 * SENT).active
