@@ -14,6 +14,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "priority.bpf.h"
+#include "../kmod/mltcp_core.h"
 
 #define JOBS_MAX 4096
 #define SOCKETS_MAX 65536
@@ -92,7 +93,7 @@ static __always_inline void count(__u32 job, const struct mltcp_priority_job *kn
 	all = known->bytes ? known->bytes : burst->before;
 	sent = __sync_fetch_and_add(&burst->sent, bytes);
 	/* Bytes that were sent again count, too: by them alone a burst isn't over. */
-	if (burst->active && all && sent + bytes > all + all / 8) {
+	if (burst->active && all && mltcp_overruns(sent + bytes, all)) {
 		burst->active = 0;
 		tell(job, 0, now);
 	}

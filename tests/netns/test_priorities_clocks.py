@@ -60,14 +60,12 @@ def test_a_burst_is_over_at_far_more_than_its_bytes() -> None:
     with prioritised() as (network, maps, _), connection(network) as sock:
         maps.set_job(1, KnownJob(9 * SENT, AHEAD_NS), [socket_cookie(sock.fileno())])
 
-        def after(sent: int) -> PriorityBurst:
-            """The burst once so much of it was sent."""
-            found = maps.burst(1)
-            sock.sendall(bytes(sent - (found.sent if found else 0)))
-            wait_for(lambda: (now := maps.burst(1)) is not None and now.sent >= sent, "the packets")
-            found = maps.burst(1)
-            assert found is not None
-            return found
+        def burst() -> PriorityBurst:
+            return maps.burst(1) or PriorityBurst(0, 0, 0, 0, 0, False)
 
-        assert after(9 * SENT).active
-        assert not after(12 * SENT).active
+        sock.sendall(bytes(9 * SENT))
+        wait_for(lambda: burst().sent >= 9 * SENT, "the packets")
+        assert burst().active
+        sock.sendall(bytes(3 * SENT))
+        wait_for(lambda: burst().sent >= 12 * SENT, "the packets")
+        assert not burst().active

@@ -210,7 +210,6 @@ def times_of(page: str, name: str) -> dict[str, dict[str, tuple[float, float]]]:
             if (found := _CELL.match(cell))
         }
         for row in cells[2:]
-        if row[0] and ":" not in row[0]
     }
 
 
@@ -227,11 +226,11 @@ def agreement_table(page: str, name: str) -> str:
         }
         for scenario, times in kernel.items()
     }
-    rows = {scenario: cells for scenario, cells in rows.items() if cells}
     variants = dict.fromkeys(variant for cells in rows.values() for variant in cells)
     lines = [
         [f"`{scenario}`", *(cells.get(variant, "") for variant in variants)]
         for scenario, cells in rows.items()
+        if cells
     ]
     return markdown([["", *variants], *lines]) if lines else ""
 
@@ -256,10 +255,9 @@ def summary() -> str:
             if not ran.startswith("PyTorch") and f"`{scenario}`" in listed:
                 continue
             own = cells["mltcp"]
-            base, best = min(
-                ((each, cells[each]) for each in ("cubic", "reno") if each in cells),
-                key=lambda item: item[1][0],
-            )
+            bases = [each for each in ("cubic", "reno") if each in cells]
+            base = min(bases, key=lambda each: cells[each][0])
+            best = cells[base]
             lines.append(
                 [
                     f"`{scenario}`",

@@ -164,18 +164,6 @@ class Peer:
         self._wait(lambda: self.info().ca_state == ca_state)
         self.take()
 
-    def carry_less(self, mtu: int) -> None:
-        """Tell the kernel, as a router does, that the path carries packets of so many bytes only;
-        it sends again what was longer."""
-        longer = self.under_way[0]
-        tcp = dpkt.tcp.TCP(sport=self._port, dport=PORT, seq=self._sequence(longer.begin))
-        quoted = ip_packet(ADDRESS, PEER, dpkt.ip.IP_PROTO_TCP, tcp)[:28]
-        unreachable = struct.pack(">BBHHH", 3, 4, 0, 0, mtu) + quoted  # RFC 1191
-        unreachable = struct.pack(">BBHHH", 3, 4, dpkt.in_cksum(unreachable), 0, mtu) + quoted
-        self.forget()
-        os.write(self._tun, ip_packet(PEER, ADDRESS, dpkt.ip.IP_PROTO_ICMP, unreachable))
-        self.wait_for(LOSS)
-
     def wait_for_probe(self) -> None:
         """Wait until the kernel sends something on its own, and take it."""
         before = self.info().data_segs_out

@@ -13,7 +13,8 @@ from mltcp_tools.live.priorities.maps import KnownJob, Maps, PriorityBurst
 
 WAKE_S = 0.1
 """Between signs of life, and looks at what no event tells: progress changes some weights."""
-_LEAST_S = 0.01
+LEAST_S = 0.01
+"""At least between looks, and between what a host says, that no event calls for."""
 
 
 def order(
@@ -88,7 +89,7 @@ class Controller:
             if self._given.get(job) != level:
                 self._maps.set_level(job, level)
         self._given = wanted
-        self.wait_s = max(_LEAST_S, min([WAKE_S, *(left_ns[job] * 1e-9 for job in bursts)]))
+        self.wait_s = max(LEAST_S, min([WAKE_S, *(left_ns[job] * 1e-9 for job in bursts)]))
         return wanted
 
 

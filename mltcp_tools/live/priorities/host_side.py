@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.kernel.host.peers import Lines
+from mltcp_tools.live.priorities.controller import LEAST_S
 from mltcp_tools.live.priorities.maps import KnownJob, Maps, PriorityBurst
-
-_APART_S = 0.01
 
 
 def serve_maps(folder: Path, incoming: int, outgoing: int, stopped: Callable[[], bool]) -> None:
@@ -42,7 +41,7 @@ def serve_maps(folder: Path, incoming: int, outgoing: int, stopped: Callable[[],
             while not stopped():
                 if (now_s := time.monotonic()) >= due_s:
                     _say(outgoing, state_of(maps))
-                    due_s = now_s + _APART_S
+                    due_s = now_s + LEAST_S
                 left_s = max(0.0, due_s - now_s)
                 ready, _, _ = select.select([incoming, reader.fileno()], [], [], left_s)
                 if reader.fileno() in ready:

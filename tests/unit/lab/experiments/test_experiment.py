@@ -123,17 +123,9 @@ def test_shipped_experiments_are_valid_and_named_as_files(path: Path) -> None:
         "loss: 1%, qdisc: fq",
         "f.yaml:3: link.qdisc: the hosts' `qdisc` is where `loss` is made; keep one of them.",
     ),
-    (
-        "delay: 2ms",
-        "mtu: 15kB",
-        "f.yaml:3: link.queue: must hold two packets of the link's `mtu`.",
-    ),
+    ("delay: 2ms", "mtu: 15kB", "f.yaml:3: link.queue: must hold two packets of the link's `mtu`."),
     ("aqm: red", "aqn: red", "f.yaml:3: link.aqn: no such field; did you mean aqm? Allowed"),
-    (
-        "{rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red}",
-        "[1]",
-        "f.yaml:3: link: must be a",
-    ),
+    ("{rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red}", "[1]", "f.yaml:3: link: must be a"),
     ("net.ipv4.tcp_slow_start_after_idle", "vm.swappiness", "f.yaml:4: sysctls.vm.swappiness"),
     (
         "net.ipv4.tcp_slow_start_after_idle: 1",
@@ -148,11 +140,7 @@ def test_shipped_experiments_are_valid_and_named_as_files(path: Path) -> None:
     ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),
     ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:13: variants.cubic.cc: 'mltcp_' is not one of mltcp,"),
     ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:13: variants.cubic.slope: cubic takes no par"),
-    (
-        "cubic: {cc",
-        "alone: {cc",
-        "f.yaml:13: variants.alone: 'alone' is kept for",
-    ),
+    ("cubic: {cc", "alone: {cc", "f.yaml:13: variants.alone: 'alone' is kept for"),
     ("slope: 2", "slope: 9", "f.yaml:14: variants.steep.slope: slope is 9.0; it must be 0 to 8"),
     ("baseline: steep", "baseline: reno", "f.yaml:15: baseline: 'reno' is not one of cubic, s"),
     ("name: full", "name: \0", "f.yaml: not valid YAML"),

@@ -54,11 +54,7 @@ def test_several_links() -> None:
 @mistakes(
     ("links: [one]", "links: [none]", "l.yaml:2: links: the `links` of a must be some of one,"),
     (", links: [one]}", "}", "l.yaml:2: links: the `links` of a are missing; name those it"),
-    (
-        "links: {one",
-        "link: {rate: 1gbit}\nlinks: {one",
-        "l.yaml:2: link: there are `links`, too",
-    ),
+    ("links: {one", "link: {rate: 1gbit}\nlinks: {one", "l.yaml:2: link: there are `links`, too"),
     ("{one: ", "{the-first: ", "l.yaml:2: links.the-first: a link's name has lower-case"),
     ("links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}\n", "", "l.yaml:1: the"),
 )

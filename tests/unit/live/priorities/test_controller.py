@@ -56,9 +56,7 @@ def test_last_packets_of_a_burst_keep_its_level() -> None:
     assert host.levels == {1: 2, 2: 1}
 
 
-def test_the_controller_looks_again_when_a_gap_ends_a_burst(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_end_of_a_gap_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic_ns", lambda: 100 * NOW)
     host = Host()
     controller = Controller(host, "none", 8)

@@ -48,8 +48,7 @@ def test_what_a_host_says_is_told_in_ages() -> None:
     now = time.monotonic_ns()
     burst = PriorityBurst(40, now - 10**9, now - 10**6, 90, 3, True)
     jobs = {7: KnownJob(100, 10**8, (0, 3)), 8: KnownJob(100, 5)}
-    bursts = {7: burst, 8: burst}
-    said: dict[str, Any] = state_of(cast(Maps, FakeMaps(jobs, bursts)))
+    said: dict[str, Any] = state_of(cast(Maps, FakeMaps(jobs, dict.fromkeys(jobs, burst))))
     known, found = state_from(json.loads(json.dumps(said)), NOW)
     assert known == jobs
     assert found[7].last_ns - found[7].began_ns == 10**9 - 10**6
